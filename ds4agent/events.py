@@ -1,0 +1,345 @@
+"""Everything the worker tells a screen, and everything a screen may ask of the worker.
+
+Frozen data only: neither side ever touches the other's state.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Phase(StrEnum):
+    """What the worker is doing. IDLE means that it waits for the person."""
+
+    LOADING = "loading"
+    IDLE = "idle"
+    PREFILL = "prefill"
+    GENERATING = "generating"
+    TOOL = "tool"
+    APPROVAL = "approval"
+    SAVING = "saving"
+    FAILED = "failed"  # the model could not be loaded
+    CLOSED = "closed"
+
+
+class Mode(StrEnum):
+    """How much happens without asking."""
+
+    PLAN = "plan"  # read-only: changes and commands are refused
+    ASK = "ask"  # changes and commands need a yes
+    AUTO = "auto"  # edits and sandboxed commands run
+
+
+class Outcome(StrEnum):
+    """Why a turn ended."""
+
+    DONE = "done"
+    INTERRUPTED = "interrupted"
+    REFUSED = "refused"  # headless only: a call needed an approval that nobody could give
+    LIMIT = "limit"  # token cap, full context, or too many rounds
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one turn (all its rounds)."""
+
+    reused_tokens: int = 0  # in the state before the turn's first new token
+    prefilled_tokens: int = 0  # computed as input: new text, tool results, chat markup
+    generated_tokens: int = 0
+    context_tokens: int = 0  # in the state now
+    context_size: int = 0
+    prefill_seconds: float = 0.0
+    generate_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """One saved conversation, as a list shows it."""
+
+    id: str  # 40 hex digits
+    title: str
+    cwd: str  # "" when unknown
+    model: str
+    tokens: int
+    file_bytes: int
+    created_at: int  # Unix seconds
+    last_used: int
+    resumable: bool  # its model is the one that is loaded
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One part of a past conversation; roles as in ``engine.chat.format.HistoryItem``."""
+
+    role: str
+    text: str
+    name: str = ""
+    arguments: dict[str, Any] | None = None
+
+
+# --- worker -> screen ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseChanged:
+    phase: Phase
+    detail: str = ""  # tool name, or what is being loaded or saved
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The model is loaded, or a conversation was opened, replaced or begun."""
+
+    model: str
+    quant: str
+    device: str
+    sandbox: str  # "bubblewrap", or "off: <reason>"
+    mode: Mode
+    context_tokens: int
+    context_size: int
+    cwd: str
+    session_id: str = ""
+    title: str = ""
+    history: tuple[HistoryEntry, ...] = ()
+    reused_tokens: int = 0
+    prefilled_tokens: int = 0  # 0 when everything came from a checkpoint
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    text: str  # the user's message, as delivered
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    done: int  # tokens
+    total: int
+    tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationProgress:
+    """At most ten times a second."""
+
+    generated: int
+    tokens_per_s: float
+    context_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStarted:
+    call_id: str  # "call-<n>", unique in this process
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    call_id: str
+    text: str  # arguments as the model writes them
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallReady:
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    title: str
+    diff: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalNeeded:
+    call_id: str
+    name: str
+    title: str
+    detail: str  # the exact command and folder
+    diff: str
+    risky: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    call_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    call_id: str
+    name: str
+    ok: bool
+    title: str
+    text: str  # what the model reads
+    diff: str = ""
+    exit_code: int | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MalformedCall:
+    reason: str
+    raw: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One line for the person that is no part of the conversation."""
+
+    text: str
+    level: str = "info"  # "info", "warning", "error"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    outcome: Outcome
+    usage: Usage
+    session_id: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChanged:
+    """Messages typed while the worker is busy, oldest first."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    session_id: str
+    title: str
+    tokens: int
+    file_bytes: int
+    seconds: float
+    automatic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionList:
+    sessions: tuple[SessionSummary, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModeChanged:
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The last event. ``resume_id`` names the saved conversation, if there is one."""
+
+    resume_id: str = ""
+
+
+Event = (
+    PhaseChanged
+    | LoadProgress
+    | Ready
+    | TurnStarted
+    | PrefillProgress
+    | TextDelta
+    | ThinkingDelta
+    | GenerationProgress
+    | ToolCallStarted
+    | ToolCallDelta
+    | ToolCallReady
+    | ApprovalNeeded
+    | ToolOutput
+    | ToolFinished
+    | MalformedCall
+    | Notice
+    | TurnEnded
+    | QueueChanged
+    | Saved
+    | SessionList
+    | ModeChanged
+    | Closed
+)
+
+
+# --- screen -> worker ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A message. While a turn runs it is queued and delivered with the next tool result, or as
+    the next turn."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The person's answer to an ``ApprovalNeeded``."""
+
+    call_id: str
+    approved: bool
+    always: bool = False  # for this tool, until the program ends
+    reason: str = ""  # told to the model when refused
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Open a saved conversation. ``id`` is a unique prefix of its id."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ListSessions:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class SetMode:
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBackQueued:
+    """Remove the newest queued message; it comes back in ``QueueChanged`` by its absence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    """Save and end. Interrupts a running turn."""
+
+
+Command = Submit | Answer | Save | Load | New | ListSessions | SetMode | TakeBackQueued | Quit
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Which conversation the worker opens first."""
+
+    resume_id: str = ""  # unique prefix of a session id
+    resume_latest: bool = False  # the newest one of this folder
+    prompt: str = ""  # sent as soon as the model is ready

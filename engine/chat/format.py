@@ -1,0 +1,155 @@
+"""The protocol of chat formats: how a conversation becomes tokens, and sampled bytes events.
+
+A format renders *only what is new*. The caller appends the tokens to the live state and never
+renders a past turn again, so a conversation is exactly the tokens that the state has consumed.
+Text from people, files and tools is always encoded as plain text: it can never become a control
+token, whatever it contains.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model sees it; ``parameters`` is a JSON schema object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A complete call. ``raw`` is the sampled text it was read from."""
+
+    name: str
+    arguments: dict[str, Any]
+    raw: str
+
+
+# --- what can be rendered -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """The head of a conversation: once, first."""
+
+    text: str
+    tools: tuple[ToolSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResults:
+    """Results of the calls of the last assistant turn, in the order of the calls."""
+
+    results: tuple[tuple[str, str], ...]  # (tool name, text)
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantOpen:
+    """The generation prefix: everything up to the first sampled token."""
+
+    thinking: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantClose:
+    """What must follow the sampled tokens so that the next turn starts on a legal boundary."""
+
+    stopped: bool  # the model sampled its own end-of-turn token
+    in_thinking: bool = False  # generation ended inside unclosed thinking
+
+
+Item = System | User | ToolResults | AssistantOpen | AssistantClose
+
+
+# --- what a stream parser reports ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """A piece of the arguments as the model writes them, for display only."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallComplete:
+    index: int
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class CallMalformed:
+    """Something that was meant as a call and cannot be run."""
+
+    reason: str  # one line that tells the model what to write instead
+    raw: str
+
+
+ParserEvent = Text | Thinking | CallStarted | CallArguments | CallComplete | CallMalformed
+
+
+class StreamParser(Protocol):
+    """Turns sampled bytes, cut anywhere, into events. The same bytes give the same events
+    (texts joined) at every cut."""
+
+    finished: bool  # the calls are complete: stop sampling, nothing after them counts
+    in_thinking: bool
+
+    def feed(self, data: bytes) -> list[ParserEvent]: ...
+
+    def finish(self) -> list[ParserEvent]:
+        """Flush what was held back at the end of the generation."""
+
+
+# --- reading a conversation back ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryItem:
+    """One part of a past conversation, for display. ``role`` is one of ``system``, ``user``,
+    ``assistant``, ``thinking``, ``call``, ``result``."""
+
+    role: str
+    text: str
+    name: str = ""  # tool name of a call or a result
+    arguments: dict[str, Any] | None = None
+
+
+class ChatFormat(Protocol):
+    name: str  # "chatml", "deepseek_v4"
+    stop_ids: frozenset[int]
+    can_think: bool
+
+    def render(self, items: Sequence[Item]) -> list[int]: ...
+
+    def parser(self, tools: Sequence[ToolSpec], thinking: bool) -> StreamParser: ...
+
+    def history(self, tokens: Sequence[int], tools: Sequence[ToolSpec]) -> list[HistoryItem]:
+        """Read a whole conversation back from its token ids. Control tokens are told from text
+        by id, so a user's text can't forge a turn."""
