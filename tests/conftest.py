@@ -1,0 +1,42 @@
+"""Shared fixtures: an isolated home, the small real model, tiny random models."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ds4agent import paths
+
+# Read before any test isolates the environment: this is where `make test` puts the model.
+_MODELS = paths.models_dir()
+SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture(autouse=True)
+def isolated_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own for each test: nothing is read from or written to the real one."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in [name for name in os.environ if name.startswith(("DS4_", "XDG_"))]:
+        if name != "DS4_REQUIRE_SANDBOX":
+            monkeypatch.delenv(name)
+    for name in ("HF_HOME", "HF_HUB_CACHE", "NO_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TERM", "xterm-256color")
+    return home
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """The SmolLM2-135M-Instruct file that `make test` fetches."""
+    path = _MODELS / SMOLLM2_FILE
+    if not path.exists():
+        pytest.skip(f"needs the model smollm2-135m in {_MODELS} (`ds4-agent models pull`)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def models_folder() -> Path:
+    """The real models folder, for slow tests that need a larger model."""
+    return _MODELS

@@ -1,0 +1,140 @@
+"""A model that says what a script tells it, under the real engine, session and chat format.
+
+Its logits depend on nothing but the tokens consumed so far: the n-th assistant turn of a
+conversation continues with the n-th reply. So a conversation that was saved and restored in
+another process goes on where it stopped, as with real weights.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from engine.chat.registry import chat_format_for
+from engine.engine import Engine
+from engine.errors import RewindError, StateMismatch
+from engine.state import ModelInfo
+from engine.tokenizer import Tokenizer
+
+_NORMAL, _CONTROL = 1, 3  # token types of a GGUF vocabulary
+_CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+
+
+def byte_alphabet() -> list[str]:
+    """The printable stand-ins of GPT-2's byte-level vocabulary, in byte order."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    names = {byte: chr(byte) for byte in printable}
+    others = (byte for byte in range(256) if byte not in names)
+    names.update({byte: chr(256 + i) for i, byte in enumerate(others)})
+    return [names[byte] for byte in range(256)]
+
+
+def byte_tokenizer() -> Tokenizer:
+    """One token a byte, and the control tokens of ChatML."""
+    tokens = [*byte_alphabet(), *_CONTROL_TOKENS]
+    types = [_NORMAL] * 256 + [_CONTROL] * len(_CONTROL_TOKENS)
+    return Tokenizer(tokens, [], types, pre="qwen2", eos_id=258)
+
+
+class ScriptedCache:
+    """The consumed token ids, kept as the rows of one key array (exact in float16 below 2048)."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self.ids)
+
+    def truncate(self, n_tokens: int) -> None:
+        if n_tokens > len(self.ids):
+            raise RewindError("cannot rewind forward")
+        del self.ids[n_tokens:]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        rows = np.array(self.ids, np.float16).reshape(-1, 1, 1)
+        return {"layers.0.k": rows, "layers.0.v": np.zeros_like(rows)}
+
+    def load(self, arrays: dict[str, np.ndarray], n_tokens: int) -> None:
+        rows = arrays.get("layers.0.k")
+        if rows is None or rows.shape != (n_tokens, 1, 1):
+            raise StateMismatch("the saved state is not one of the scripted model")
+        self.ids = [int(value) for value in rows[:, 0, 0]]
+
+
+class ScriptedModel:
+    """``engine.families.base.Model`` whose hidden state is the id of the next token."""
+
+    family = "llama"
+    n_layers = 1
+    ctx_train = 1 << 20
+
+    def __init__(self, tokenizer: Tokenizer, replies: Sequence[str], delay_s: float) -> None:
+        self.n_vocab = tokenizer.n_vocab
+        self.n_forwards = 0
+        self.n_positions = 0
+        self._replies = [tokenizer.encode(reply) for reply in replies]
+        self._over = tokenizer.encode("(the script has no more replies)")
+        self._opening = [tokenizer.control_id("<|im_start|>"), *tokenizer.encode("assistant\n")]
+        self._stop = tokenizer.control_id("<|im_end|>")
+        self._delay_s = delay_s
+
+    def new_cache(self, ctx: int) -> ScriptedCache:
+        return ScriptedCache()
+
+    def embed(self, token_ids: np.ndarray) -> np.ndarray:
+        return np.asarray(token_ids, np.float32)[:, None]
+
+    def layers(
+        self, first: int, last: int, hidden: np.ndarray, cache: ScriptedCache, token_ids: np.ndarray
+    ) -> np.ndarray:
+        if len(token_ids) == 1 and self._delay_s:
+            time.sleep(self._delay_s)
+        self.n_forwards += 1
+        self.n_positions += len(token_ids)
+        cache.ids.extend(int(token) for token in token_ids)
+        following = np.zeros((len(token_ids), 1), np.float32)
+        following[-1] = self._next(cache.ids)
+        return following
+
+    def head(self, hidden: np.ndarray) -> np.ndarray:
+        logits = np.full((len(hidden), self.n_vocab), -1e4, np.float32)
+        logits[np.arange(len(hidden)), hidden[:, 0].astype(int)] = 20.0
+        return logits
+
+    def _next(self, ids: list[int]) -> int:
+        width = len(self._opening)
+        starts = [
+            i + width
+            for i, token in enumerate(ids)
+            if token == self._opening[0] and ids[i : i + width] == self._opening
+        ]
+        if not starts:
+            return self._stop
+        n = len(starts) - 1
+        reply = self._replies[n] if n < len(self._replies) else self._over
+        said = len(ids) - starts[-1]
+        return reply[said] if said < len(reply) else self._stop
+
+
+def scripted_engine(replies: Sequence[str], ctx: int = 16384, delay_s: float = 0.0) -> Engine:
+    """Open an engine whose n-th assistant turn is ``replies[n]``; ``delay_s`` for each token."""
+    tokenizer = byte_tokenizer()
+    model = ScriptedModel(tokenizer, replies, delay_s)
+    info = ModelInfo(
+        name="scripted",
+        family="llama",
+        architecture="qwen2",
+        quant="F32",
+        n_params=0,
+        n_layers=1,
+        n_vocab=tokenizer.n_vocab,
+        ctx_train=model.ctx_train,
+        ctx=ctx,
+        path=Path("scripted.gguf"),
+        file_bytes=0,
+        fingerprint="5c" * 32,
+        device="cpu",
+    )
+    return Engine(model, tokenizer, chat_format_for("qwen2", tokenizer, {}), info)
