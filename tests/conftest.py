@@ -40,3 +40,16 @@ def smollm2_path() -> Path:
 def models_folder() -> Path:
     """The real models folder, for slow tests that need a larger model."""
     return _MODELS
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> None:
+    """Skip where no mechanism can confine commands; fail instead where one is required."""
+    from tools.sandbox.probe import probe
+
+    report = probe()
+    if report.name:
+        return
+    if os.environ.get("DS4_REQUIRE_SANDBOX"):
+        pytest.fail(f"a sandbox is required here: {report.reason}")
+    pytest.skip(f"needs a sandbox: {report.reason}")

@@ -1,4 +1,4 @@
-"""Imports only point down, heavy libraries stay in their rooms, and the wheel holds five packages."""
+"""Imports point down, heavy libraries stay in their rooms, the wheel holds five packages."""
 
 import ast
 import subprocess
