@@ -1,0 +1,262 @@
+"""Settings: one frozen value per setting, and where it came from.
+
+Later sources win: built-in defaults, the user's file, the project's file, the environment
+(``DS4_<SETTING>``), command-line flags. A project's file comes from whoever wrote the repository,
+so it may only make the program more careful: each field below says what a project may do with it.
+"""
+
+import dataclasses
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ds4agent import paths
+from ds4agent.errors import ConfigError
+from ds4agent.events import Mode
+
+_APPROVAL_WIDTH = {mode.value: i for i, mode in enumerate((Mode.PLAN, Mode.ASK, Mode.AUTO))}
+
+# What a project's file may do with a setting.
+_NEVER = "never"  # it is about the person's machine, files or rights
+_LOWER = "lower"  # only a smaller value than the one in force
+_NARROWER = "narrower"  # only a stricter approval mode than the one in force
+_ANY = "any"  # it changes the answer, not what the program may do
+
+
+def _setting(
+    default: Any,
+    help_text: str,
+    *,
+    project: str = _NEVER,
+    choices: tuple[str, ...] = (),
+    least: float | None = None,
+    most: float | None = None,
+) -> Any:
+    metadata = {
+        "help": help_text,
+        "project": project,
+        "choices": choices,
+        "least": least,
+        "most": most,
+    }
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Every setting. A field's name is its key in TOML and, after ``DS4_``, its variable."""
+
+    model: str = _setting("", "a known name or a GGUF file; empty picks what fits this machine")
+    device: str = _setting(
+        "auto", "what computes", choices=("auto", "metal", "cuda", "cpu", "mlx-cpu")
+    )
+    ctx: int = _setting(0, "context length in tokens; 0 chooses by the model", least=0)
+    temperature: float = _setting(0.7, "0 always takes the likeliest token", project=_ANY, least=0)
+    top_k: int = _setting(0, "sample among the k likeliest tokens; 0: all", project=_ANY, least=0)
+    top_p: float = _setting(
+        1.0, "sample among the likeliest tokens of this total", project=_ANY, least=0, most=1
+    )
+    min_p: float = _setting(
+        0.05, "drop tokens below this share of the likeliest", project=_ANY, least=0, most=1
+    )
+    seed: int | None = _setting(None, "repeat the same sampling", project=_ANY, least=0)
+    max_tokens: int = _setting(8192, "longest answer of one round, tokens", project=_LOWER, least=1)
+    max_rounds: int = _setting(50, "most tool rounds in one turn", project=_LOWER, least=1)
+    thinking: bool = _setting(False, "let the model think first, if it can", project=_ANY)
+    approval: str = _setting(
+        Mode.ASK.value,
+        "how much happens without asking",
+        project=_NARROWER,
+        choices=tuple(_APPROVAL_WIDTH),
+    )
+    theme: str = _setting(
+        "dark", "colours of the screen", choices=("dark", "light", "ansi", "high-contrast")
+    )
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def origin(self, name: str) -> str:
+        """Say where the value of a setting came from: a file and line, a variable, a flag."""
+        return self.origins.get(name, "default")
+
+    def with_values(self, values: Mapping[str, Any], origin: str) -> "Config":
+        """Return a copy with some settings replaced; ``None`` leaves a setting as it is.
+
+        Args:
+            values: setting name -> value, as the command line parsed them.
+            origin: what to show as their source, e.g. ``"command line"``.
+
+        Raises:
+            ConfigError: a name is unknown or a value is out of range.
+        """
+        given = {name: value for name, value in values.items() if value is not None}
+        checked = {name: _checked(_known(name, origin), v, origin) for name, v in given.items()}
+        return _replaced(self, checked, dict.fromkeys(checked, origin))
+
+
+def settings() -> tuple[dataclasses.Field, ...]:
+    """Return the fields of Config that are settings, in the order they are shown."""
+    return tuple(f for f in dataclasses.fields(Config) if f.name != "origins")
+
+
+def load_config(cwd: Path, *, trust_project: bool = True) -> Config:
+    """Read the settings for one folder: defaults, user file, project file, environment.
+
+    Args:
+        cwd: the folder the agent works in; its project file is looked for here and above.
+        trust_project: False ignores the project's file.
+
+    Raises:
+        ConfigError: a file cannot be read, a key is unknown, a value has the wrong type or range,
+            or a project's file asks for more than it may.
+    """
+    config = Config()
+    user_file = paths.config_file()
+    if user_file.is_file():
+        config = _with_file(config, user_file, is_project=False)
+    project_file = paths.project_config_file(cwd) if trust_project else None
+    if project_file is not None:
+        config = _with_file(config, project_file, is_project=True)
+    return _with_environment(config, os.environ)
+
+
+def show(config: Config, *, with_origin: bool = False) -> str:
+    """Return the settings as TOML, one a line; with ``with_origin`` each says where it is from."""
+    lines = []
+    for setting in settings():
+        value = getattr(config, setting.name)
+        text = f"{setting.name} = {_toml(value)}" if value is not None else f"# {setting.name}"
+        lines.append(f"{text:32}  # {config.origin(setting.name)}" if with_origin else text)
+    return "\n".join(lines) + "\n"
+
+
+def _with_file(config: Config, path: Path, *, is_project: bool) -> Config:
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(
+            f"cannot read the settings in {path}: {error}", "Correct the file, or move it away."
+        ) from error
+    checked: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for name, value in values.items():
+        where = f"{path}:{_line_of(text, name)}"
+        setting = _known(name, where)
+        checked[name] = _checked(setting, value, where)
+        origins[name] = where
+        if is_project:
+            _check_project_right(setting, getattr(config, name), checked[name], where)
+    return _replaced(config, checked, origins)
+
+
+def _with_environment(config: Config, environment: Mapping[str, str]) -> Config:
+    checked: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for setting in settings():
+        variable = f"DS4_{setting.name.upper()}"
+        text = environment.get(variable, "")
+        if text:
+            origins[setting.name] = f"environment variable {variable}"
+            checked[setting.name] = _checked(setting, _parsed(setting, text), origins[setting.name])
+    return _replaced(config, checked, origins)
+
+
+def _replaced(config: Config, values: dict[str, Any], origins: dict[str, str]) -> Config:
+    merged = MappingProxyType({**config.origins, **origins})
+    return dataclasses.replace(config, **values, origins=merged)
+
+
+def _known(name: str, where: str) -> dataclasses.Field:
+    known = {setting.name: setting for setting in settings()}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Known settings: {', '.join(known)}."
+    raise ConfigError(f"{where}: {name!r} is not a setting", hint)
+
+
+def _checked(setting: dataclasses.Field, value: Any, where: str) -> Any:
+    """Return the value in the setting's own type, or raise what a person can act on."""
+    wanted = _kind(setting)
+    if wanted is float and type(value) is int:
+        value = float(value)
+    if type(value) is not wanted:  # not isinstance: True is no number here
+        raise ConfigError(
+            f"{where}: {setting.name} is {value!r}, expected {_KIND_NAMES[wanted]}",
+            f"It sets: {setting.metadata['help']}.",
+        )
+    choices = setting.metadata["choices"]
+    if choices and value not in choices:
+        near = difflib.get_close_matches(value, choices, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else "Choose one of them."
+        raise ConfigError(
+            f"{where}: {setting.name} is {value!r}, expected one of {', '.join(choices)}", hint
+        )
+    least, most = setting.metadata["least"], setting.metadata["most"]
+    # Written so that NaN, which compares false with everything, fails as well.
+    if (least is not None and not value >= least) or (most is not None and not value <= most):
+        limits = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise ConfigError(
+            f"{where}: {setting.name} is {value!r}, expected {limits}",
+            f"It sets: {setting.metadata['help']}.",
+        )
+    return value
+
+
+def _check_project_right(setting: dataclasses.Field, now: Any, wanted: Any, where: str) -> None:
+    match setting.metadata["project"]:
+        case "never":
+            problem = f"a project may not set {setting.name}"
+        case "lower" if wanted > now:
+            problem = f"a project may only lower {setting.name} (now {now}, found {wanted})"
+        case "narrower" if _APPROVAL_WIDTH[wanted] > _APPROVAL_WIDTH[now]:
+            problem = f"a project may only narrow {setting.name} (now {now!r}, found {wanted!r})"
+        case _:
+            return
+    raise ConfigError(
+        f"{where}: {problem}",
+        f"Remove the line, or set it in {paths.config_file()} or on the command line.",
+    )
+
+
+_KIND_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _kind(setting: dataclasses.Field) -> type:
+    return int if setting.type == int | None else setting.type
+
+
+def _parsed(setting: dataclasses.Field, text: str) -> Any:
+    """Read an environment variable; what cannot be read stays text and fails the type check."""
+    kind = _kind(setting)
+    if kind is bool:
+        words = {"1": True, "true": True, "yes": True, "on": True}
+        words |= {"0": False, "false": False, "no": False, "off": False}
+        return words.get(text.lower(), text)
+    try:
+        return kind(text)
+    except ValueError:
+        return text
+
+
+def _line_of(text: str, name: str) -> int:
+    pattern = re.compile(rf"""^\s*(?:\[\s*)?["']?{re.escape(name)}["']?\s*[=.\]]""")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if pattern.match(line):
+            return number
+    return 1
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return str(value)
