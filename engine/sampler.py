@@ -1,0 +1,154 @@
+"""Choosing the next token from logits.
+
+The filters run in the order of llama.cpp's default chain: repetition penalty, top-k, top-p, min-p,
+and temperature last. So top-p and min-p look at the distribution that the model gave, and a high
+temperature can't bring back what they removed.
+
+Everything is deterministic. Random numbers come from NumPy's PCG64 generator with the given seed,
+exactly one per sampled token and none for greedy ones. The sums that decide are float64.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.errors import EngineError
+
+_FIRST_GUESS = 256  # tokens sorted first for top-p; the nucleus is rarely larger
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """How to sample. The defaults suit chat with a small model."""
+
+    temperature: float = 0.7  # 0 = always the most probable token
+    top_k: int = 0  # keep the k most probable tokens; 0 = all
+    top_p: float = 1.0  # keep the smallest set with this much probability; 1 = all
+    min_p: float = 0.05  # keep tokens at least this probable relative to the best; 0 = all
+    repeat_penalty: float = 1.0  # divides the odds of recent tokens; 1 = off, 1.1 is mild
+    repeat_window: int = 64  # tokens that count as recent
+    seed: int | None = None  # None = another result each time
+
+    def __post_init__(self) -> None:
+        limits = (
+            ("temperature", self.temperature, 0 <= self.temperature < 100, "0 to 100"),
+            ("top_k", self.top_k, self.top_k >= 0, "0 or more"),
+            ("top_p", self.top_p, 0 < self.top_p <= 1, "above 0, at most 1"),
+            ("min_p", self.min_p, 0 <= self.min_p <= 1, "0 to 1"),
+            ("repeat_penalty", self.repeat_penalty, 0 < self.repeat_penalty < 100, "0 to 100"),
+            ("repeat_window", self.repeat_window, self.repeat_window >= 0, "0 or more"),
+            ("seed", self.seed, self.seed is None or self.seed >= 0, "0 or more"),
+        )
+        for name, value, is_valid, expected in limits:
+            if not is_valid:
+                raise EngineError(
+                    f"the sampling option {name} is {value}, expected {expected}",
+                    f"Set {name} to a value in that range.",
+                )
+
+
+class Sampler:
+    """Draws tokens one after the other with one set of options."""
+
+    def __init__(self, options: SamplingOptions) -> None:
+        self.options = options
+        self._random = np.random.Generator(np.random.PCG64(options.seed))
+
+    def sample(self, logits: np.ndarray, recent_ids: Sequence[int] = ()) -> tuple[int, float]:
+        """Choose the next token.
+
+        Args:
+            logits: [V] float32, finite. Not changed.
+            recent_ids: Tokens before this one, oldest first; for the repetition penalty only.
+
+        Returns:
+            The token id, and the natural log of its probability under the unmodified logits at
+            temperature 1.
+
+        Raises:
+            EngineError: a logit is NaN or infinite, so the computation went wrong before.
+        """
+        if logits.ndim != 1 or not logits.size:
+            raise ValueError(f"logits must be [V], got shape {list(logits.shape)}")
+        if not np.isfinite(logits).all():
+            n_bad = int(logits.size - np.isfinite(logits).sum())
+            raise EngineError(
+                f"the model gave {n_bad} of {logits.size} logits that are not finite",
+                "Check the model file, or try another device.",
+            )
+        logits = logits.astype(np.float32, copy=False)
+        adjusted = self._penalised(logits, recent_ids)
+        if self.options.temperature == 0:
+            token_id = int(np.argmax(adjusted))  # the first, so the lowest id, of equal ones
+        else:
+            token_id = self._draw(adjusted)
+        return token_id, _logprob(logits, token_id)
+
+    def _penalised(self, logits: np.ndarray, recent_ids: Sequence[int]) -> np.ndarray:
+        """Apply the penalty of the CTRL paper (Keskar 2019) once to each recent token. -> [V]"""
+        penalty, window = self.options.repeat_penalty, self.options.repeat_window
+        if penalty == 1 or window == 0 or not len(recent_ids):
+            return logits
+        recent = np.unique(np.asarray(recent_ids[-window:], np.int64))
+        adjusted = logits.copy()
+        values = adjusted[recent]
+        adjusted[recent] = np.where(values > 0, values / penalty, values * penalty)
+        return adjusted
+
+    def _draw(self, logits: np.ndarray) -> int:
+        ids, values = self._survivors(logits)  # [N], [N]
+        scaled = (values.astype(np.float64) - values.max()) / self.options.temperature
+        cumulative = np.cumsum(np.exp(scaled))
+        point = self._random.random() * cumulative[-1]
+        return int(ids[min(np.searchsorted(cumulative, point, side="right"), len(ids) - 1)])
+
+    def _survivors(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return ids and logits that pass top-k, top-p and min-p, [N] and [N]."""
+        options = self.options
+        ids, values = np.arange(logits.size), logits
+        if 0 < options.top_k < logits.size:
+            ids = _largest(logits, options.top_k)
+            values = logits[ids]
+        best = values.max()
+        weights = np.exp(values - best)  # [N] unnormalised probabilities
+        mass = options.top_p * weights.sum(dtype=np.float64)
+        # min-p only compares with the best token, which top-p always keeps, so the two filters
+        # commute; this one first leaves far less to sort.
+        if options.min_p > 0:
+            passing = np.flatnonzero(weights >= options.min_p)
+            ids, values, weights = ids[passing], values[passing], weights[passing]
+        if options.top_p < 1:
+            nucleus = _nucleus(weights, mass)
+            ids, values = ids[nucleus], values[nucleus]
+        return ids, values
+
+
+def _largest(values: np.ndarray, k: int) -> np.ndarray:
+    """Return the indices of the k largest of values [N], ascending; low indices win ties."""
+    bound = np.partition(values, values.size - k)[values.size - k]
+    above = np.flatnonzero(values > bound)
+    equal = np.flatnonzero(values == bound)[: k - above.size]
+    return np.sort(np.concatenate([above, equal]))
+
+
+def _nucleus(weights: np.ndarray, mass: float) -> np.ndarray:
+    """Return the indices of the largest weights [N] whose sum first reaches ``mass``.
+
+    Sorts the few largest and takes more only when they don't suffice: sorting a whole vocabulary
+    would cost more than the rest of sampling.
+    """
+    n_sorted = min(_FIRST_GUESS, weights.size)
+    while True:
+        few = _largest(weights, n_sorted) if n_sorted < weights.size else np.arange(weights.size)
+        few = few[np.argsort(-weights[few], kind="stable")]
+        cumulative = np.cumsum(weights[few], dtype=np.float64)
+        if cumulative[-1] >= mass or n_sorted == weights.size:
+            return few[: np.searchsorted(cumulative, mass, side="left") + 1]
+        n_sorted = min(n_sorted * 16, weights.size)
+
+
+def _logprob(logits: np.ndarray, token_id: int) -> float:
+    best = logits.max()
+    total = np.exp(logits - best).sum(dtype=np.float64)
+    return float(logits[token_id] - best - np.log(total))
