@@ -1,0 +1,34 @@
+"""Conversations on disk. Modules in reading order:
+
+``errors``         what can go wrong, in words for a person
+``record``         plain data: what a list shows, what a save reports
+``kvc``            the envelope of a checkpoint file: header, text, trailers
+``identity``       titles and session ids
+``payload``        what a model family's payload codec provides
+``llama_payload``  the payload of the ``llama`` family
+``codecs``         the codec of each family
+``checkpoint``     a whole checkpoint file: envelope and payload together
+``safe_file``      files that appear whole or not at all, and errors of the disk in plain words
+``locks``          one writer in a folder, one owner of an open session
+``side_file``      our own facts about a session, beside its checkpoint
+``folder``         names in the folder, and leftovers of crashed programs
+``system_slots``   checkpoints of the system prompt
+``store``          save, load, list, delete
+"""
+
+__all__ = [
+    "checkpoint",
+    "codecs",
+    "errors",
+    "folder",
+    "identity",
+    "kvc",
+    "llama_payload",
+    "locks",
+    "payload",
+    "record",
+    "safe_file",
+    "side_file",
+    "store",
+    "system_slots",
+]

@@ -1,0 +1,109 @@
+"""A whole checkpoint file: the envelope and the payload of a model family together."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from engine.state import SessionState
+from sessions import kvc
+from sessions.codecs import codec_for_family, codec_for_model_id
+from sessions.errors import CheckpointError
+from sessions.payload import PayloadCodec, PayloadSummary
+from sessions.safe_file import open_regular
+
+# 31 December 9999: the last day that every screen can show. A damaged header may say more.
+MAX_TIME_S = 253_402_300_799
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """An open file with a sound envelope, of a family that we read."""
+
+    file: BinaryIO
+    envelope: kvc.Envelope
+    codec: PayloadCodec
+
+    @property
+    def header(self) -> kvc.Header:
+        return self.envelope.header
+
+    def text(self) -> bytes:
+        """Return the conversation as bytes."""
+        return kvc.read_text(self.file, self.envelope)
+
+    def title(self) -> bytes | None:
+        """Return the title trailer."""
+        return kvc.read_title(self.file, self.envelope)
+
+    def summary(self) -> PayloadSummary:
+        """Return what the payload says about itself."""
+        return self.codec.summary(self.file, self.envelope)
+
+    def state(self, text: bytes) -> SessionState:
+        """Read and verify the payload; ``text`` is what ``text()`` returned."""
+        return self.codec.read(self.file, self.envelope, text)
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Checkpoint]:
+    """Open a checkpoint.
+
+    Raises:
+        ForeignFile: it is sound and belongs to another program or family.
+        CheckpointError: it is damaged, incomplete or no checkpoint.
+        OSError: it can't be read.
+    """
+    with open_regular(path) as file:
+        envelope = kvc.read_envelope(file)
+        yield Checkpoint(file, envelope, _codec_of(envelope.header))
+
+
+def write(
+    out: BinaryIO,
+    state: SessionState,
+    text: bytes,
+    *,
+    reason: kvc.Reason,
+    created_at: int,
+    last_used: int,
+    title: bytes | None = None,
+) -> Checkpoint:
+    """Write a whole file into ``out``, which must be empty, and return it as it can be read.
+
+    Raises:
+        CheckpointError: the state can't be saved.
+    """
+    if not 0 <= created_at <= MAX_TIME_S:
+        raise ValueError(f"created_at {created_at}, expected Unix seconds")
+    codec = codec_for_family(state.family)
+    header = kvc.Header(
+        quant_bits=codec.quant_bits,
+        reason=reason,
+        flags=0 if title is None else kvc.FLAG_TITLE,
+        model_id=codec.model_id,
+        tokens=len(state.tokens),
+        hits=0,
+        ctx=state.ctx,
+        created_at=created_at,
+        last_used=last_used,
+        payload_bytes=codec.n_bytes(state),
+    )
+    kvc.write(out, header, text, lambda file: codec.write(state, text, file), title)
+    return Checkpoint(out, kvc.read_envelope(out), codec)
+
+
+class ForeignFile(CheckpointError):
+    """A sound checkpoint of another program, or of a family that we don't read yet."""
+
+
+def _codec_of(header: kvc.Header) -> PayloadCodec:
+    codec = codec_for_model_id(header.model_id)
+    if codec is None or header.profile is not kvc.Profile.DS4:
+        raise ForeignFile(
+            f"written for the model family {header.model_id} "
+            f"(profile {header.profile.name.lower()}), which isn't read here",
+            "Open it with the program that wrote it.",
+        )
+    return codec

@@ -1,0 +1,109 @@
+"""Two programs, one folder: who may change it now, and who has a session open.
+
+Both locks are advisory ``flock`` locks. The system releases them when a process ends, however it
+ends, so there is never a stale one.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from sessions.errors import CheckpointError
+from sessions.safe_file import FILE_MODE
+
+FOLDER_LOCK = ".lock"
+# The folder is locked for two renames, some milliseconds. Longer means a stopped process.
+FOLDER_LOCK_TIMEOUT_S = 10.0
+_RETRY_S = 0.005
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path, timeout_s: float = FOLDER_LOCK_TIMEOUT_S) -> Iterator[None]:
+    """Keep other programs from changing ``folder`` meanwhile. Readers need no lock.
+
+    Raises:
+        CheckpointError: another process has held it all the time.
+    """
+    descriptor = os.open(folder / FOLDER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        deadline = time.monotonic() + timeout_s
+        while not _try_lock(descriptor):
+            if time.monotonic() >= deadline:
+                raise CheckpointError(
+                    f"another process keeps {folder} locked since {timeout_s:.0f} s",
+                    "End stopped ds4-agent processes and try again.",
+                )
+            time.sleep(_RETRY_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class SessionLock:
+    """The right to save one session, held until ``release`` or the end of a ``with`` block."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        """Take the lock.
+
+        Args:
+            path: its lock file, removed at the release.
+            name: how a message calls the session.
+
+        Raises:
+            CheckpointError: the session is open elsewhere; the message tells the process.
+        """
+        self._path = path
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            if not _try_lock(descriptor):
+                owner = os.read(descriptor, 20).decode("ascii", "replace").strip()
+                os.close(descriptor)
+                raise CheckpointError(
+                    f"{name} is open in process {owner or 'unknown'}",
+                    "Close it there, or work on another session here.",
+                )
+            if _is_same_file(descriptor, path):
+                break
+            os.close(descriptor)  # its owner removed it between our open and our lock
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give the lock back. A second call does nothing."""
+        if self._descriptor < 0:
+            return
+        with contextlib.suppress(OSError):  # the lock ends with the descriptor in any case
+            self._path.unlink()
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    def __enter__(self) -> "SessionLock":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False

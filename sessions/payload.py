@@ -1,0 +1,52 @@
+"""What a model family provides to have its states saved.
+
+A codec knows the bytes between the text and the trailers of a checkpoint. The envelope tells
+families apart by header byte 7, so a codec also owns a model id.
+"""
+
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+from engine.state import SessionState
+from sessions.kvc import Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadSummary:
+    """What can be told about a payload without reading its arrays."""
+
+    fingerprint: str  # of the weights; "" when the format doesn't say
+    digest: str  # hex; names these very bytes
+
+
+class PayloadCodec(Protocol):
+    """Reads and writes the payload of one family."""
+
+    family: str  # as in ``SessionState.family``
+    model_id: int  # header byte 7
+    quant_bits: int  # header byte 4
+
+    def n_bytes(self, state: SessionState) -> int:
+        """Check that ``state`` can be written and return the size of its payload.
+
+        Raises:
+            CheckpointError: its arrays are not those of the family.
+        """
+
+    def write(self, state: SessionState, text: bytes, out: BinaryIO) -> None:
+        """Write the payload that belongs to ``text``."""
+
+    def summary(self, file: BinaryIO, envelope: Envelope) -> PayloadSummary:
+        """Read the fixed part of a payload.
+
+        Raises:
+            CheckpointError: it can't be a payload of this family, or it contradicts the envelope.
+        """
+
+    def read(self, file: BinaryIO, envelope: Envelope, text: bytes) -> SessionState:
+        """Read and verify a payload.
+
+        Raises:
+            CheckpointError: as ``summary``.
+            ChecksumError: the text or the payload isn't what was written.
+        """

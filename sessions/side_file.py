@@ -1,0 +1,68 @@
+"""Our own facts about a session, in ``<id>.kv.meta`` beside its checkpoint.
+
+A checkpoint has no room for the folder that a conversation works in. The side file is JSON:
+
+    {"version": 1, "cwd": ..., "model": ..., "fingerprint": ..., "describes": [STAMP, ...]}
+
+A stamp is ``<bytes of the .kv>-<hex digest of its payload>``. A side file counts only for a
+checkpoint that it names. It is renamed into place just before its checkpoint and names the one
+that is being replaced too, so a crash between the two renames loses nothing. Whatever is missing
+or wrong here means "unknown" and never hinders a load.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from sessions.errors import CheckpointError
+from sessions.record import SessionMeta
+from sessions.safe_file import open_regular
+
+SUFFIX = ".meta"
+VERSION = 1
+_MAX_BYTES = 1 << 20  # a path and a name are far shorter
+
+
+@dataclass(frozen=True, slots=True)
+class SideFile:
+    """The content of a side file."""
+
+    meta: SessionMeta
+    fingerprint: str
+    describes: tuple[str, ...]  # stamps of checkpoints
+
+    def pack(self) -> bytes:
+        """Return the bytes of the file."""
+        content = {
+            "version": VERSION,
+            "cwd": self.meta.cwd,
+            "model": self.meta.model,
+            "fingerprint": self.fingerprint,
+            "describes": list(self.describes),
+        }
+        return json.dumps(content, indent=1).encode("ascii") + b"\n"
+
+
+def stamp(file_bytes: int, digest: str) -> str:
+    """Return what names one version of a checkpoint."""
+    return f"{file_bytes}-{digest}"
+
+
+def path_for(checkpoint: Path) -> Path:
+    """Return the path of the side file of ``checkpoint``."""
+    return checkpoint.with_name(checkpoint.name + SUFFIX)
+
+
+def meta_of(checkpoint: Path, checkpoint_stamp: str) -> SessionMeta:
+    """Return what the side file says about this version of a checkpoint, or empty fields."""
+    try:
+        with open_regular(path_for(checkpoint)) as file:
+            content = json.loads(file.read(_MAX_BYTES))
+    except (OSError, ValueError, RecursionError, CheckpointError):
+        return SessionMeta()
+    if not isinstance(content, dict) or content.get("version") != VERSION:
+        return SessionMeta()
+    cwd, model, describes = (content.get(name) for name in ("cwd", "model", "describes"))
+    if not isinstance(cwd, str) or not isinstance(model, str) or not isinstance(describes, list):
+        return SessionMeta()
+    return SessionMeta(cwd, model) if checkpoint_stamp in describes else SessionMeta()

@@ -1,0 +1,294 @@
+"""The folder of saved conversations: save, load, list, delete.
+
+One conversation is one file, ``<id>.kv`` (see ``kvc``), with our own facts beside it (see
+``side_file``). A file is written under a temporary name and renamed, so every name always shows a
+whole checkpoint. A list reads some hundred bytes of each file. A load verifies every byte.
+
+A file is renamed to ``.corrupt`` in one case: all of it was read and its checksum is wrong. A file
+that is too short, or unreadable, may be one that is being copied; it stays where it is. Nothing
+broken is ever deleted.
+"""
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from engine.state import SessionState
+from sessions import checkpoint, folder, side_file, system_slots
+from sessions.checkpoint import Checkpoint, ForeignFile
+from sessions.errors import CheckpointError, ChecksumError
+from sessions.identity import (
+    SHORT_ID_DIGITS,
+    is_session_id,
+    normalise_title,
+    session_id,
+)
+from sessions.kvc import FLAG_TITLE, Reason
+from sessions.locks import SessionLock, folder_lock
+from sessions.record import DamagedFile, SavedFile, SessionMeta, SessionRecord
+from sessions.safe_file import make_folder, plain_errors, staged, sync_folder
+
+_PREFIX = re.compile(r"[0-9a-f]{1,40}")
+_LIST_HINT = "List the sessions and choose another one."
+_MAX_CANDIDATES = 5  # in a message
+
+
+class SessionStore:
+    """The saved conversations of one folder. Holds no state but what ``list`` found broken."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        """Name the folder; it is created at the first save.
+
+        Args:
+            path: the folder.
+            clock: returns Unix seconds.
+        """
+        self.folder = Path(path)
+        self.damaged: tuple[DamagedFile, ...] = ()  # what the last ``list`` left out
+        self._clock = clock
+
+    def save(
+        self,
+        state: SessionState,
+        text: bytes,
+        *,
+        title: str,
+        created_at: int,
+        meta: SessionMeta,
+        reason: Reason = Reason.AGENT_SESSION,
+    ) -> SavedFile:
+        """Save a conversation; its id follows from ``title`` and ``created_at``.
+
+        An earlier save of the same id is replaced once the new one is safely on the disk.
+
+        Args:
+            state: what the engine returned; 1 token at least.
+            text: the rendering of its tokens.
+            title: the first prompt, normalised here.
+            created_at: Unix seconds of the first turn.
+            meta: kept in the side file.
+            reason: kept in the header.
+
+        Raises:
+            CheckpointError: it can't be written. An earlier save is as it was.
+        """
+        title_bytes = normalise_title(title).encode("utf-8")
+        identifier = session_id(title_bytes, created_at)
+        path = folder.session_path(self.folder, identifier)
+        with plain_errors("save the session", path):
+            make_folder(self.folder)
+            with staged(path) as main, staged(side_file.path_for(path)) as side:
+                written = checkpoint.write(
+                    main.file,
+                    state,
+                    text,
+                    reason=reason,
+                    created_at=created_at,
+                    last_used=int(self._clock()),
+                    title=title_bytes,
+                )
+                main.finish()
+                with folder_lock(self.folder):
+                    folder.remove_leftovers(self.folder)
+                    stamps = [_stamp(written), *_stamp_at(path)]
+                    side.file.write(
+                        side_file.SideFile(meta, state.fingerprint, tuple(stamps)).pack()
+                    )
+                    side.finish()
+                    side.publish()
+                    main.publish()
+        return SavedFile(path, identifier, written.envelope.file_bytes)
+
+    def load(self, id_prefix: str) -> tuple[SessionState, SessionRecord]:
+        """Read a conversation and verify every byte of it.
+
+        Args:
+            id_prefix: 1 to 40 hex digits that begin exactly one id, in either case.
+
+        Raises:
+            CheckpointError: none, several, damaged, or of another program.
+        """
+        identifier, path = self._find(id_prefix)
+        with (
+            _about(identifier),
+            plain_errors("load the session", path),
+            checkpoint.opened(path) as opened,
+        ):
+            record = _record(opened, identifier, path)
+            try:
+                return opened.state(opened.text()), record
+            except ChecksumError as error:
+                kept = self._quarantine(opened, path)
+                if kept is None:
+                    raise
+                hint = f"Load another session; the damaged file is kept as {kept.name}."
+                raise ChecksumError(str(error), hint) from error
+
+    def delete(self, id_prefix: str) -> str:
+        """Remove a conversation's files and return its id. Damaged ones can be removed too.
+
+        Raises:
+            CheckpointError: none, several, or it can't be removed.
+        """
+        identifier, path = self._find(id_prefix)
+        with plain_errors("delete the session", path), folder_lock(self.folder):
+            path.unlink()
+            side_file.path_for(path).unlink(missing_ok=True)
+            sync_folder(self.folder)
+        return identifier
+
+    def open_lock(self, session_id: str) -> SessionLock:
+        """Claim a session, so that no second program continues it at the same time.
+
+        Args:
+            session_id: a whole id. Nothing need be saved yet.
+
+        Raises:
+            CheckpointError: it is open elsewhere; the message tells the process.
+        """
+        if not is_session_id(session_id):
+            raise ValueError(f"session id {session_id!r}, expected 40 hex digits")
+        path = folder.session_path(self.folder, session_id)
+        path = path.with_name(path.name + folder.LOCK_SUFFIX)
+        with plain_errors("lock the session", path):
+            make_folder(self.folder)
+            return SessionLock(path, f"session {session_id[:SHORT_ID_DIGITS]}")
+
+    def save_system(self, state: SessionState, text: bytes) -> SavedFile:
+        """Keep the state of a system prompt for its model. See ``system_slots``.
+
+        Raises:
+            CheckpointError: it can't be written.
+        """
+        return system_slots.save_slot(self.folder, state, text, int(self._clock()))
+
+    def load_system(
+        self, fingerprint: str, text: bytes, tokens: Sequence[int]
+    ) -> SessionState | None:
+        """Return the state of a system prompt, or ``None`` where it has to be computed."""
+        return system_slots.load_slot(self.folder, fingerprint, text, tokens)
+
+    def latest(self, cwd: str | Path) -> SessionRecord | None:
+        """Return the conversation that was used last in this folder."""
+        return next((record for record in self.list() if record.cwd == str(cwd)), None)
+
+    def list(self) -> list[SessionRecord]:
+        """Return the conversations, last used first, without reading their states.
+
+        Files of other programs are passed over. Broken ones are told in ``damaged``.
+
+        Raises:
+            CheckpointError: the folder can't be read.
+        """
+        found, damaged = [], []
+        with plain_errors("list the sessions", self.folder / folder.SUFFIX):
+            paths = folder.session_paths(self.folder)
+        for identifier, path in paths.items():
+            try:
+                with plain_errors("read it", path), checkpoint.opened(path) as opened:
+                    # Seconds are too coarse for two saves in a row.
+                    written_ns = os.fstat(opened.file.fileno()).st_mtime_ns
+                    found.append((_record(opened, identifier, path), written_ns))
+            except ForeignFile:
+                continue
+            except CheckpointError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):  # deleted meanwhile
+                    damaged.append(DamagedFile(path, str(error)))
+        self.damaged = tuple(damaged)
+        found.sort(key=lambda entry: (entry[0].last_used, entry[1]), reverse=True)
+        return [record for record, _ in found]
+
+    def _find(self, id_prefix: str) -> tuple[str, Path]:
+        """Return the id that a prefix stands for, and its file."""
+        prefix = id_prefix.strip().lower()
+        if not _PREFIX.fullmatch(prefix):
+            raise CheckpointError(
+                f"{id_prefix!r} is not a session id, expected 1 to 40 hex digits", _LIST_HINT
+            )
+        with plain_errors("look for the session", self.folder / folder.SUFFIX):
+            paths = folder.session_paths(self.folder)
+        matches = {key: path for key, path in paths.items() if key.startswith(prefix)}
+        if len(matches) > 1:  # what can't be loaded can't be meant
+            sound = {record.id: record for record in self.list() if record.id in matches}
+            if len(sound) == 1:
+                matches = {key: path for key, path in matches.items() if key in sound}
+            else:
+                raise _ambiguous(prefix, sound, sorted(matches))
+        if not matches:
+            raise CheckpointError(f"no saved session begins with {prefix}", _LIST_HINT)
+        return next(iter(matches.items()))
+
+    def _quarantine(self, opened: Checkpoint, path: Path) -> Path | None:
+        """Rename a broken file unless it was replaced meanwhile; return its new path."""
+        with contextlib.suppress(OSError, CheckpointError), folder_lock(self.folder):
+            if os.path.samestat(os.fstat(opened.file.fileno()), os.stat(path)):
+                return folder.quarantine(path)
+        return None
+
+
+def _record(opened: Checkpoint, identifier: str, path: Path) -> SessionRecord:
+    """Describe an open session and check that it is the one that its name says."""
+    header, title = opened.header, opened.title()
+    if header.flags != FLAG_TITLE or title is None:
+        raise CheckpointError(
+            f"header flags {header.flags:#04x}, expected {FLAG_TITLE:#04x} for a session",
+            _LIST_HINT,
+        )
+    if session_id(title, header.created_at) != identifier:
+        raise CheckpointError(
+            "title and creation time don't belong to the name of the file", _LIST_HINT
+        )
+    summary = opened.summary()
+    meta = side_file.meta_of(path, _stamp(opened))
+    return SessionRecord(
+        id=identifier,
+        title=title.decode("utf-8", "replace"),
+        cwd=meta.cwd,
+        model=meta.model,
+        fingerprint=summary.fingerprint,
+        tokens=header.tokens,
+        file_bytes=opened.envelope.file_bytes,
+        created_at=min(header.created_at, checkpoint.MAX_TIME_S),
+        last_used=min(header.last_used, checkpoint.MAX_TIME_S),
+        path=path,
+        family=opened.codec.family,
+        ctx=header.ctx,
+    )
+
+
+def _stamp(opened: Checkpoint) -> str:
+    return side_file.stamp(opened.envelope.file_bytes, opened.summary().digest)
+
+
+def _stamp_at(path: Path) -> Sequence[str]:
+    """Return the stamp of the checkpoint at ``path``, or nothing where there is no sound one."""
+    with contextlib.suppress(OSError, CheckpointError), checkpoint.opened(path) as opened:
+        return [_stamp(opened)]
+    return []
+
+
+def _ambiguous(
+    prefix: str, sound: dict[str, SessionRecord], identifiers: Sequence[str]
+) -> CheckpointError:
+    candidates = [
+        f"{key[:12]} {sound[key].title[:40]!r}" if key in sound else f"{key[:12]} (unreadable)"
+        for key in identifiers[:_MAX_CANDIDATES]
+    ]
+    more = ", ..." if len(identifiers) > _MAX_CANDIDATES else ""
+    return CheckpointError(
+        f"{len(identifiers)} saved sessions begin with {prefix}: {', '.join(candidates)}{more}",
+        "Type more digits of the id.",
+    )
+
+
+@contextlib.contextmanager
+def _about(identifier: str) -> Iterator[None]:
+    """Say in every error which session it is about."""
+    try:
+        yield
+    except CheckpointError as error:
+        message = f"session {identifier[:SHORT_ID_DIGITS]}: {error}"
+        raise type(error)(message, error.hint or _LIST_HINT) from error
