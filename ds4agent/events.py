@@ -119,6 +119,13 @@ class TurnStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageDelivered:
+    """Queued messages joined the running turn, after a tool result."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class PrefillProgress:
     done: int  # tokens
     total: int
@@ -254,6 +261,7 @@ Event = (
     | LoadProgress
     | Ready
     | TurnStarted
+    | MessageDelivered
     | PrefillProgress
     | TextDelta
     | ThinkingDelta
