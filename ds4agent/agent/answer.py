@@ -1,0 +1,178 @@
+"""One answer of the model: sample, parse the bytes as they come, tell the screen, stop in time."""
+
+import dataclasses
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ds4agent.agent.conversation import Conversation
+from ds4agent.agent.event_stream import EventStream
+from ds4agent.agent.guards import RepetitionWatch
+from ds4agent.agent.meter import Meter
+from ds4agent.events import MalformedCall, ToolCallStarted
+from engine.chat.format import (
+    CallArguments,
+    CallComplete,
+    CallMalformed,
+    CallStarted,
+    ParserEvent,
+    StreamParser,
+    Text,
+    Thinking,
+    ToolCall,
+)
+from engine.sampler import SamplingOptions
+from engine.state import Token
+
+# Sampling once an answer has begun to repeat: both make the likeliest token lose sometimes.
+_SHAKEN_TEMPERATURE = 0.7
+_SHAKEN_PENALTY = 1.3
+
+
+class End(StrEnum):
+    """Why an answer ended."""
+
+    STOPPED = "stopped"  # by the model
+    CALLS = "calls"  # the calls are complete
+    INTERRUPTED = "interrupted"
+    TOO_LONG = "too long"
+    REPEATING = "repeating"
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came out of it."""
+
+    end: End = End.STOPPED
+    text: str = ""
+    calls: list[tuple[str, ToolCall]] = field(default_factory=list)  # (call id, call), in order
+    malformed: list[CallMalformed] = field(default_factory=list)
+    has_stop_token: bool = False  # the model sampled its own end-of-turn token
+    in_thinking: bool = False  # it ended inside unclosed thinking
+
+
+class CallIds:
+    """Names for calls, unique in this process."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self) -> None:
+        self._ids: dict[int, str] = {}
+
+    def of(self, index: int) -> tuple[str, bool]:
+        """Return the id of the answer's ``index``-th call, and whether it is new."""
+        is_new = index not in self._ids
+        if is_new:
+            self._ids[index] = f"call-{next(self._numbers)}"
+        return self._ids[index], is_new
+
+
+class Answering:
+    """Produces answers for one conversation."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        sampling: SamplingOptions,
+        thinking: bool,
+        stream: EventStream,
+        meter: Meter,
+    ) -> None:
+        self._conversation = conversation
+        self._sampling = sampling
+        self._thinking = thinking
+        self._stream = stream
+        self._meter = meter
+
+    def run(
+        self, max_tokens: int, cancel: threading.Event, look_around: Callable[[], None]
+    ) -> Answer:
+        """Sample one answer of at most ``max_tokens``; its tokens are then in the conversation.
+
+        ``look_around`` is called between tokens.
+        """
+        parser = self._conversation.chat.parser(self._conversation.tools, self._thinking)
+        answer, ids, watch = Answer(), CallIds(), RepetitionWatch()
+        options = self._sampling
+        self._meter.begin_round()
+        left = max_tokens
+        answer.end = End.TOO_LONG
+        while left > 0 and answer.end is End.TOO_LONG:
+            is_shaken = False
+            with closing(self._conversation.session.generate(options, left, cancel)) as tokens:
+                for token in tokens:
+                    left -= 1
+                    self._take(token, parser, answer, ids)
+                    watch.add(token.id)
+                    repeated = watch.repeated_tokens()
+                    if answer.has_stop_token:
+                        answer.end = End.STOPPED
+                    elif parser.finished:
+                        answer.end = End.CALLS
+                    elif watch.is_hopeless(repeated):
+                        answer.end = End.REPEATING
+                    elif repeated and options is self._sampling:
+                        is_shaken = True
+                    # An interrupt wins over a call that was just completed: it must not run.
+                    if cancel.is_set():
+                        answer.end = End.INTERRUPTED
+                    if answer.end is not End.TOO_LONG or is_shaken:
+                        break
+                    look_around()
+            if cancel.is_set() and answer.end is End.TOO_LONG:
+                answer.end = End.INTERRUPTED
+            if not is_shaken:
+                break
+            options = _shaken(options)
+        # The last token is consumed when the generator closes, so only now is all of it there.
+        self._conversation.adopt_generated()
+        self._meter.end_round()
+        answer.in_thinking = parser.in_thinking
+        for event in parser.finish():
+            self._show(event, answer, ids)
+        return answer
+
+    def _take(self, token: Token, parser: StreamParser, answer: Answer, ids: CallIds) -> None:
+        if token.is_stop:
+            answer.has_stop_token = True
+        else:
+            for event in parser.feed(token.data):
+                self._show(event, answer, ids)
+        # The sampled token is on its way into the state: count it as there.
+        self._meter.count_token(len(self._conversation.session.tokens) + 1)
+
+    def _show(self, event: ParserEvent, answer: Answer, ids: CallIds) -> None:
+        match event:
+            case Text(text):
+                answer.text += text
+                self._stream.text(text)
+            case Thinking(text):
+                self._stream.thinking(text)
+            case CallStarted(index, name):
+                self._call_id(ids, index, name)
+            case CallArguments(index, text):
+                self._stream.call_text(self._call_id(ids, index, ""), text)
+            case CallComplete(index, call):
+                answer.calls.append((self._call_id(ids, index, call.name), call))
+            case CallMalformed(reason, raw):
+                # Cut off by the person, it is no mistake of the model.
+                if answer.end is not End.INTERRUPTED:
+                    answer.malformed.append(event)
+                    self._stream.emit(MalformedCall(reason, raw))
+
+    def _call_id(self, ids: CallIds, index: int, name: str) -> str:
+        call_id, is_new = ids.of(index)
+        if is_new:
+            self._stream.emit(ToolCallStarted(call_id, name))
+        return call_id
+
+
+def _shaken(options: SamplingOptions) -> SamplingOptions:
+    return dataclasses.replace(
+        options,
+        temperature=max(options.temperature, _SHAKEN_TEMPERATURE),
+        repeat_penalty=max(options.repeat_penalty, _SHAKEN_PENALTY),
+    )

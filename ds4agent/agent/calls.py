@@ -1,0 +1,153 @@
+"""Carrying out the calls of one answer: show, ask, run, tell."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ds4agent.agent.approval import ApprovalPolicy, Verdict
+from ds4agent.agent.display import one_line
+from ds4agent.agent.event_stream import EventStream
+from ds4agent.agent.mailbox import Mailbox
+from ds4agent.errors import explain
+from ds4agent.events import (
+    ApprovalNeeded,
+    Mode,
+    Phase,
+    PhaseChanged,
+    ToolCallReady,
+    ToolFinished,
+)
+from engine.chat.format import ToolCall
+from tools.base import Access, Preview, ToolResult
+from tools.errors import ToolError
+from tools.toolbox import Toolbox
+
+NOT_EXECUTED = "not executed: interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """One call that was dealt with."""
+
+    name: str
+    arguments: dict[str, Any]
+    text: str  # for the model
+    ok: bool
+    changed: bool = False  # a file was changed
+    refused: bool = False  # headless: nobody could be asked
+
+
+class CallRunner:
+    """Runs calls in the workspace under the approval policy."""
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        policy: ApprovalPolicy,
+        mailbox: Mailbox,
+        stream: EventStream,
+        is_headless: bool,
+    ) -> None:
+        self._toolbox = toolbox
+        self._policy = policy
+        self._mailbox = mailbox
+        self._stream = stream
+        self._is_headless = is_headless
+
+    def run(self, call_id: str, call: ToolCall) -> CallOutcome:
+        """Deal with one call. Whatever happens is a result for the model, never an exception."""
+        tool = self._toolbox.tools.get(call.name)
+        problem = ""
+        preview = Preview(call.name)
+        try:
+            preview = self._toolbox.preview(call.name, call.arguments)
+        except ToolError as error:
+            problem = explain(error)
+        title = one_line(preview.title or call.name)
+        self._stream.emit(ToolCallReady(call_id, call.name, call.arguments, title, preview.diff))
+        if tool is None or problem:
+            return self._refuse(call_id, call, problem)
+        if self._mailbox.cancel.is_set():
+            return self.skip(call_id, call, NOT_EXECUTED, is_shown=True)
+        match self._policy.decide(call.name, tool.access, self._mailbox.mode):
+            case Verdict.REFUSE:
+                return self._refuse(call_id, call, _not_in(self._mailbox.mode))
+            case Verdict.ASK if self._is_headless:
+                text = f"not executed: {call.name} needs an approval and nobody is there to give it"
+                return self._refuse(call_id, call, text, refused=True)
+            case Verdict.ASK:
+                refusal = self._ask(call_id, call, title, preview)
+                if refusal:
+                    return self._refuse(call_id, call, refusal)
+        return self._execute(call_id, call, tool.access, title)
+
+    def skip(
+        self, call_id: str, call: ToolCall, reason: str, *, is_shown: bool = False
+    ) -> CallOutcome:
+        """Give a call that is not run its result."""
+        if not is_shown:
+            self._stream.emit(ToolCallReady(call_id, call.name, call.arguments, call.name))
+        return self._refuse(call_id, call, reason)
+
+    def _ask(self, call_id: str, call: ToolCall, title: str, preview: Preview) -> str:
+        """Ask the person; return "" for a yes, or the result that tells the model of the no."""
+        self._stream.emit(PhaseChanged(Phase.APPROVAL, call.name))
+        question = ApprovalNeeded(
+            call_id, call.name, title, preview.detail, preview.diff, preview.risky
+        )
+        answer = self._mailbox.ask(question)
+        if answer is None:
+            return NOT_EXECUTED
+        if answer.approved:
+            if answer.always:
+                self._policy.remember(call.name)
+            return ""
+        reason = answer.reason.strip()
+        return f"refused by the user: {reason}" if reason else "refused by the user"
+
+    def _execute(self, call_id: str, call: ToolCall, access: Access, title: str) -> CallOutcome:
+        self._stream.emit(PhaseChanged(Phase.TOOL, call.name))
+        start_s = time.monotonic()
+        result = self._toolbox.run(
+            call.name,
+            call.arguments,
+            self._mailbox.cancel,
+            lambda text: self._stream.tool_output(call_id, text),
+        )
+        self._tell(call_id, call, result, title, time.monotonic() - start_s)
+        return CallOutcome(
+            call.name,
+            call.arguments,
+            result.text,
+            result.ok,
+            changed=result.ok and access is Access.WRITE,
+        )
+
+    def _refuse(
+        self, call_id: str, call: ToolCall, text: str, *, refused: bool = False
+    ) -> CallOutcome:
+        self._tell(call_id, call, ToolResult(False, text), call.name, 0.0)
+        return CallOutcome(call.name, call.arguments, text, False, refused=refused)
+
+    def _tell(
+        self, call_id: str, call: ToolCall, result: ToolResult, title: str, seconds: float
+    ) -> None:
+        self._stream.emit(
+            ToolFinished(
+                call_id=call_id,
+                name=call.name,
+                ok=result.ok,
+                title=one_line(result.title or title),
+                text=result.text,
+                diff=result.diff,
+                exit_code=result.exit_code,
+                seconds=seconds,
+            )
+        )
+
+
+def _not_in(mode: Mode) -> str:
+    return (
+        f"not executed: {mode.value} mode is read-only. Read what you need, then describe the "
+        "change you would make."
+    )

@@ -1,0 +1,70 @@
+"""Two watchmen of a turn: one for a model that repeats a call, one for one that repeats itself."""
+
+import json
+from collections import Counter
+from typing import Any
+
+REPEATED_CALLS = 3  # same call, same result: the model is told; once more: the turn ends
+MALFORMED_IN_A_ROW = 3  # then the turn ends
+
+_CHECK_EVERY = 32  # tokens
+_LONGEST_PERIOD = 128  # tokens
+_SUSPICIOUS = 256  # repeated tokens that make sampling change; a table of zeros may have them
+_HOPELESS = 2048  # repeated tokens that end the answer
+_LEAST_REPEATS = 6
+
+
+class CallHistory:
+    """Counts calls that gave the same result again.
+
+    A change of a file starts the count anew: running the tests after each edit is no loop, even
+    when they fail in the same way each time.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+
+    def count(self, name: str, arguments: dict[str, Any], result: str, *, changed: bool) -> int:
+        """Note a call and return how often it has given this very result, this time included."""
+        key = json.dumps([name, arguments, result], sort_keys=True, default=str)
+        if changed and key not in self._seen:
+            self._seen.clear()
+        self._seen[key] += 1
+        return self._seen[key]
+
+
+class RepetitionWatch:
+    """Notices when the tail of an answer is one short piece over and over."""
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+        self._n_since_check = 0
+
+    def add(self, token_id: int) -> None:
+        self._ids.append(token_id)
+        self._n_since_check += 1
+
+    def repeated_tokens(self) -> int:
+        """Return the length of the repetition at the end, 0 while it is not suspicious.
+
+        Looked for every 32 tokens only: most answers never repeat, and looking costs time.
+        """
+        if self._n_since_check < _CHECK_EVERY:
+            return 0
+        self._n_since_check = 0
+        for period in range(1, _LONGEST_PERIOD + 1):
+            needed = max(_SUSPICIOUS, period * _LEAST_REPEATS)
+            if len(self._ids) >= needed and self._run_length(period, needed) >= needed:
+                return self._run_length(period, _HOPELESS)
+        return 0
+
+    def is_hopeless(self, repeated: int) -> bool:
+        return repeated >= _HOPELESS
+
+    def _run_length(self, period: int, limit: int) -> int:
+        """Return how many tokens at the end repeat with this period, up to ``limit``."""
+        n = period
+        ids = self._ids
+        while n < min(limit, len(ids)) and ids[-n - 1] == ids[-n - 1 + period]:
+            n += 1
+        return n

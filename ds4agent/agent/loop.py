@@ -1,0 +1,338 @@
+"""One turn: the person's message, then answers and tool results until an answer has no call.
+
+    message -> prefill -> answer -> calls -> results -> prefill -> answer -> ... -> end
+
+However it ends, it ends on a legal boundary: the open answer is closed, every call that the model
+wrote has a result, and all of that is in the live state. So the saved state is the conversation.
+
+Three sizes guard the context. An answer leaves ``_closing_reserve`` tokens free, which closing
+the turn needs. Results leave ``_answer_reserve`` free, which an answer needs, and are cut to fit.
+A message that leaves less is not accepted.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ds4agent.agent.answer import Answer, Answering, End
+from ds4agent.agent.calls import NOT_EXECUTED, CallOutcome, CallRunner
+from ds4agent.agent.conversation import Conversation
+from ds4agent.agent.event_stream import EventStream
+from ds4agent.agent.guards import MALFORMED_IN_A_ROW, REPEATED_CALLS, CallHistory
+from ds4agent.agent.mailbox import Mailbox
+from ds4agent.agent.meter import Meter, prefill_reporter
+from ds4agent.agent.settings import AgentSettings
+from ds4agent.events import (
+    MessageDelivered,
+    Notice,
+    Outcome,
+    Phase,
+    PhaseChanged,
+    TurnStarted,
+    Usage,
+)
+from engine.chat.format import AssistantClose, AssistantOpen, Item, ToolResults, User
+
+_RESULT_HEAD = 400  # characters of a result that survive an interrupt: the person waits
+_CALL_ERROR = "tool_call"  # the name under which the model is told of a call it wrote wrongly
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReport:
+    """How a turn ended."""
+
+    outcome: Outcome
+    usage: Usage
+    error: str = ""  # one line for the person, "" when done
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """A reason to end the turn before the model does."""
+
+    outcome: Outcome
+    error: str
+
+
+class Turn:
+    """Runs one turn of a conversation. Made anew for each."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        calls: CallRunner,
+        settings: AgentSettings,
+        mailbox: Mailbox,
+        stream: EventStream,
+        look_around: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare a turn.
+
+        Args:
+            conversation: settled or not; the turn begins at its transcript.
+            calls: runs what the model calls.
+            settings: limits and sampling.
+            mailbox: the interrupt, the mode, messages typed meanwhile.
+            stream: where events go.
+            look_around: called between tokens, for requests that need no pause.
+        """
+        self._conversation = conversation
+        self._calls = calls
+        self._settings = settings
+        self._mailbox = mailbox
+        self._stream = stream
+        self._look_around = look_around
+        self._thinking = settings.thinking and conversation.chat.can_think
+        self._meter = Meter(stream)
+        self._answering = Answering(
+            conversation, settings.sampling, self._thinking, stream, self._meter
+        )
+        self._history = CallHistory()
+        self._n_malformed = 0  # in a row
+        ctx = conversation.session.ctx
+        self._closing_reserve = max(48, min(160, ctx // 16))
+        self._answer_reserve = self._closing_reserve + max(32, min(512, ctx // 16))
+
+    def run(self, text: str) -> TurnReport:
+        """Deliver a message and let the model work until it is done or stopped.
+
+        Raises:
+            Exception: what the engine raises; ``abandon`` then closes the turn.
+        """
+        self._stream.emit(TurnStarted(text))
+        self._conversation.drop_open_turn()
+        message = self._conversation.render([User(text)])
+        missing = len(message) + self._answer_reserve - self._conversation.n_free
+        if missing > 0:
+            return self._report(_too_long(len(message), self._conversation.n_free, missing))
+        if not self._prefill([*message, *self._opening()]):
+            self._conversation.drop_open_turn()
+            self._stream.emit(
+                Notice(
+                    "Interrupted before the model had read the message; it is no part of the "
+                    "conversation. Send it again if it is still wanted.",
+                    "warning",
+                )
+            )
+            return self._report(_Stop(Outcome.INTERRUPTED, "interrupted"))
+        self._conversation.name_after(text)
+        for n_rounds in range(1, self._settings.max_rounds + 1):
+            answer = self._answer()
+            if not answer.calls and not answer.malformed:
+                self._conversation.commit()
+                return self._report(self._reason_to_end(answer))
+            stop = self._results(answer, is_last=n_rounds == self._settings.max_rounds)
+            if stop is not None:
+                return self._report(stop)
+        raise AssertionError("the last round always stops")
+
+    def abandon(self) -> TurnReport:
+        """Close what an error left open; what cannot be closed is taken back."""
+        self._conversation.settle()
+        return self._report(None)
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _answer(self) -> Answer:
+        self._stream.emit(PhaseChanged(Phase.GENERATING))
+        room = self._conversation.n_free - self._closing_reserve
+        budget = max(1, min(self._settings.max_tokens, room))
+        answer = self._answering.run(budget, self._mailbox.cancel, self._look_around)
+        close = AssistantClose(answer.has_stop_token, answer.in_thinking)
+        self._finish_prefill([close])
+        return answer
+
+    def _reason_to_end(self, answer: Answer) -> _Stop | None:
+        match answer.end:
+            case End.INTERRUPTED:
+                return _Stop(Outcome.INTERRUPTED, "interrupted")
+            case End.REPEATING:
+                return _Stop(Outcome.LIMIT, "stopped: the model repeats itself")
+            case End.TOO_LONG:
+                return self._limit_reached()
+        if not answer.text.strip():
+            where = " after thinking" if self._thinking else ""
+            self._stream.emit(Notice(f"The model stopped{where} without an answer", "warning"))
+        return None
+
+    def _limit_reached(self) -> _Stop:
+        free = self._conversation.n_free
+        ctx = self._conversation.session.ctx
+        if free <= self._answer_reserve:
+            return _Stop(
+                Outcome.LIMIT,
+                f"the context is full ({ctx - free} of {ctx} tokens). "
+                "Begin a new conversation (/new) or start with a larger --ctx.",
+            )
+        return _Stop(
+            Outcome.LIMIT,
+            f"the answer reached the limit of {self._settings.max_tokens} tokens. "
+            "Say 'go on', or raise --tokens.",
+        )
+
+    # --- calls and results --------------------------------------------------------------------
+
+    def _results(self, answer: Answer, *, is_last: bool) -> _Stop | None:
+        """Run the calls of an answer and hand over what came out; say whether the turn ends."""
+        outcomes, stop = self._run_calls(answer)
+        results = [(outcome.name, outcome.text) for outcome in outcomes]
+        results += [(_CALL_ERROR, f"error: {bad.reason}") for bad in answer.malformed]
+        if stop is None and is_last:
+            stop = _Stop(
+                Outcome.LIMIT, f"stopped after {self._settings.max_rounds} rounds of tool calls"
+            )
+        if stop is not None:
+            self._hand_over_shortly(results)
+            return stop
+        return self._hand_over(results)
+
+    def _run_calls(self, answer: Answer) -> tuple[list[CallOutcome], _Stop | None]:
+        outcomes: list[CallOutcome] = []
+        stop = self._malformed_stop(answer)
+        if answer.end is End.INTERRUPTED:
+            stop = _Stop(Outcome.INTERRUPTED, "interrupted")
+        for call_id, call in answer.calls:
+            if stop is not None:
+                reason = NOT_EXECUTED
+                if stop.outcome is not Outcome.INTERRUPTED:
+                    reason = "not executed: the turn was stopped"
+                outcomes.append(self._calls.skip(call_id, call, reason))
+                continue
+            outcome = self._calls.run(call_id, call)
+            outcome, stop = self._judge(outcome)
+            outcomes.append(outcome)
+            if self._mailbox.cancel.is_set():
+                stop = _Stop(Outcome.INTERRUPTED, "interrupted")
+        return outcomes, stop
+
+    def _malformed_stop(self, answer: Answer) -> _Stop | None:
+        if answer.calls or not answer.malformed:
+            self._n_malformed = 0
+            return None
+        if answer.end is End.TOO_LONG:
+            return self._limit_reached()
+        self._n_malformed += 1
+        if self._n_malformed < MALFORMED_IN_A_ROW:
+            return None
+        return _Stop(
+            Outcome.ERROR,
+            f"stopped: the model wrote {self._n_malformed} calls in a row that cannot be run. "
+            "Say it in other words, or use a larger model.",
+        )
+
+    def _judge(self, outcome: CallOutcome) -> tuple[CallOutcome, _Stop | None]:
+        """Add a warning to a result that came before, and stop when warnings do not help."""
+        if outcome.refused:
+            return outcome, _Stop(
+                Outcome.REFUSED,
+                f"{outcome.name} needs an approval and nobody is there to give it. "
+                "Use --approval auto to allow it.",
+            )
+        times = self._history.count(
+            outcome.name, outcome.arguments, outcome.text, changed=outcome.changed
+        )
+        if times > REPEATED_CALLS:
+            return outcome, _Stop(
+                Outcome.ERROR,
+                f"stopped: the model made the same {outcome.name} call {times} times and got the "
+                "same result. Say what to do differently.",
+            )
+        if times == REPEATED_CALLS:
+            warning = (
+                f"\nThis same call gave this same result {times} times. "
+                "Do something else, or answer now."
+            )
+            outcome = CallOutcome(
+                outcome.name, outcome.arguments, outcome.text + warning, outcome.ok
+            )
+        return outcome, None
+
+    def _hand_over(self, results: list[tuple[str, str]]) -> _Stop | None:
+        """Give the model the results, and what the person typed meanwhile, and open an answer."""
+        typed = self._mailbox.take_queued()
+        after: list[Item] = [User(typed)] if typed else []
+        tokens = self._fitting(results, after)
+        if tokens is None:
+            if typed:
+                self._mailbox.put_back(typed)
+            self._hand_over_shortly(results)
+            return self._limit_reached()
+        if not self._prefill([*tokens, *self._opening()]):
+            # The model has read a part of it at most. It gets the short form, which costs nothing.
+            if typed:
+                self._mailbox.put_back(typed)
+            self._hand_over_shortly(results)
+            return _Stop(Outcome.INTERRUPTED, "interrupted")
+        if typed:
+            self._stream.emit(MessageDelivered(typed))
+        return None
+
+    def _hand_over_shortly(self, results: list[tuple[str, str]]) -> None:
+        """Close a turn that was stopped: every call has its result, cut to what is quick."""
+        room = self._conversation.n_free
+        for limit in (_RESULT_HEAD, 40, 12):
+            short = tuple((name, _cut(text, limit)) for name, text in results)
+            tokens = self._conversation.render([ToolResults(short)])
+            if len(tokens) <= room:
+                break
+        self._count(self._conversation.feed(tokens))
+        self._conversation.commit()
+
+    def _fitting(self, results: list[tuple[str, str]], after: Sequence[Item]) -> list[int] | None:
+        """Render results, the longest cut until an answer still fits; None when that fails."""
+        room = self._conversation.n_free - self._answer_reserve
+        shown = list(results)
+        for _ in range(8):
+            tokens = self._conversation.render([ToolResults(tuple(shown)), *after])
+            if len(tokens) <= room:
+                return tokens
+            i = max(range(len(shown)), key=lambda k: len(shown[k][1]))
+            name, text = shown[i]
+            # Characters that have to go, at the measured density, with a margin.
+            density = max(1.0, sum(len(t) for _, t in shown) / len(tokens))
+            keep = len(text) - int((len(tokens) - room) * density * 1.1) - 120
+            note = f"\n(cut: {len(text)} characters do not fit into the context; read less)"
+            shown[i] = (name, _cut(text, max(keep, 0), note))
+            if keep <= 0 and len(shown) == 1:
+                return None
+        return None
+
+    # --- the live state -----------------------------------------------------------------------
+
+    def _opening(self) -> list[int]:
+        return self._conversation.render([AssistantOpen(self._thinking)])
+
+    def _prefill(self, tokens: Sequence[int]) -> bool:
+        """Compute new input; False when it was interrupted."""
+        self._stream.emit(PhaseChanged(Phase.PREFILL))
+        report = self._conversation.feed(
+            tokens, prefill_reporter(self._stream), self._mailbox.cancel
+        )
+        self._count(report)
+        return not report.cancelled
+
+    def _finish_prefill(self, items: Sequence[Item]) -> None:
+        """Compute a few closing tokens, interrupted or not: the boundary must be legal."""
+        self._count(self._conversation.feed(self._conversation.render(items)))
+
+    def _count(self, report) -> None:
+        self._meter.count_prefill(report)
+
+    def _report(self, stop: _Stop | None) -> TurnReport:
+        usage = self._meter.usage(
+            len(self._conversation.transcript), self._conversation.session.ctx
+        )
+        if stop is None:
+            return TurnReport(Outcome.DONE, usage)
+        return TurnReport(stop.outcome, usage, stop.error)
+
+
+def _too_long(n_message: int, n_free: int, missing: int) -> _Stop:
+    return _Stop(
+        Outcome.LIMIT,
+        f"the message has {n_message} tokens and {n_free} are free: {missing} too many, an answer "
+        "needs room too. Shorten it, begin a new conversation (/new) or start with a larger --ctx.",
+    )
+
+
+def _cut(text: str, limit: int, note: str = " (cut)") -> str:
+    return text if len(text) <= limit else text[:limit] + note

@@ -1,0 +1,31 @@
+"""What a worker is told once, before it starts."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ds4agent.events import Mode
+from engine.sampler import SamplingOptions
+
+
+def default_sampling() -> SamplingOptions:
+    """Return how agent work samples when nobody says otherwise: always the likeliest token.
+
+    A call is syntax and paths, where an unlikely token is simply a mistake, and small models
+    make fewer of them this way. The loop raises the temperature itself when an answer repeats.
+    """
+    return SamplingOptions(temperature=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """The fixed choices of one worker."""
+
+    cwd: Path  # the workspace: what the tools may read and change
+    mode: Mode = Mode.ASK
+    sampling: SamplingOptions = field(default_factory=default_sampling)
+    max_tokens: int = 8192  # longest answer of one round, tokens
+    thinking: bool = False  # used only with a model that can think
+    store_folder: Path | None = None  # None: nothing is read from disk and nothing is saved
+    headless: bool = False  # nobody is there to answer: what needs an approval is refused
+    max_rounds: int = 50  # answers of the model in one turn
+    system_prompt_extra: str = ""  # appended to the system prompt

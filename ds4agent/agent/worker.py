@@ -1,0 +1,415 @@
+"""The thread that owns the model, the live conversation, the tools and the saved conversations.
+
+A screen creates an ``AgentWorker``, calls ``start``, sends commands with ``send`` and reads
+``events`` until ``Closed``. ``send`` and ``interrupt`` may be called from any thread and never
+block. Events are plain frozen data, in the order in which things happened, and every text in
+them is free of terminal control sequences.
+
+Order of events
+---------------
+Opening::
+
+    PhaseChanged(LOADING) LoadProgress* [PhaseChanged(PREFILL) PrefillProgress*] Notice*
+    Ready PhaseChanged(IDLE)
+
+``Ready.reused_tokens`` came from a checkpoint, ``prefilled_tokens`` were computed (the system
+prompt of a new conversation). When the model or, headless, the conversation cannot be opened:
+``Notice(level="error") PhaseChanged(FAILED, detail=the same line)``; then only ``Quit`` and
+``ListSessions`` are served. In a screen, a conversation that cannot be opened is told by a
+``Notice`` and a new one is begun; the start prompt is then not sent.
+
+A turn::
+
+    TurnStarted
+      PhaseChanged(PREFILL) PrefillProgress*
+      PhaseChanged(GENERATING) (TextDelta | ThinkingDelta | GenerationProgress | call events)*
+      for each call, in order:
+        ToolCallReady
+        [PhaseChanged(APPROVAL) ApprovalNeeded]     until Answer or interrupt()
+        [PhaseChanged(TOOL) ToolOutput*]
+        ToolFinished                                always, also for a call that was not run
+      [QueueChanged MessageDelivered]               what was typed meanwhile goes with the results
+      PREFILL, GENERATING, ... until an answer has no call
+    [PhaseChanged(SAVING) (Saved(automatic=True) | Notice(level="warning"))]
+    TurnEnded
+    PhaseChanged(IDLE), or at once QueueChanged(()) TurnStarted ... when messages are queued
+
+Call events while the model writes: ``ToolCallStarted(call_id) ToolCallDelta*``. The
+``ToolCallReady`` of the same id follows when the answer is complete. A call that cannot be read
+ends with ``MalformedCall`` instead (no id: it is the last one started); one that an interrupt cut
+off ends with ``TurnEnded``. An answer that is only a wrong call has no ``ToolCallStarted``.
+
+Everything else::
+
+    Submit    idle: a turn. Loading or busy: QueueChanged; delivered as above. A message taken from
+              the queue that the model could not read (interrupt) is put back: QueueChanged.
+    Save      PhaseChanged(SAVING) Saved(automatic=False), or a Notice; PhaseChanged(IDLE). Busy:
+              after the turn.
+    Load New  busy or loading: Notice, refused. Else Ready (with history), or Notice and the
+              current conversation is untouched. PhaseChanged(IDLE) follows in each case.
+    SetMode   ModeChanged at once; holds from the next call on.
+    ListSessions  SessionList; while a turn runs between two tokens, else after the tool.
+    Quit      interrupts, saves what is not saved, PhaseChanged(CLOSED) Closed(resume_id).
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from ds4agent import paths
+from ds4agent.agent.approval import ApprovalPolicy
+from ds4agent.agent.archive import Archive, find_record, session_list
+from ds4agent.agent.calls import CallRunner
+from ds4agent.agent.conversation import Conversation
+from ds4agent.agent.event_stream import EventStream
+from ds4agent.agent.loop import Turn, TurnReport
+from ds4agent.agent.mailbox import Mailbox
+from ds4agent.agent.meter import prefill_reporter
+from ds4agent.agent.prompt import system_text
+from ds4agent.agent.settings import AgentSettings
+from ds4agent.errors import Ds4Error, explain, is_expected
+from ds4agent.events import (
+    Closed,
+    Command,
+    Event,
+    ListSessions,
+    Load,
+    LoadProgress,
+    New,
+    Notice,
+    Outcome,
+    Phase,
+    PhaseChanged,
+    Quit,
+    Ready,
+    Save,
+    Start,
+    Submit,
+    TurnEnded,
+    Usage,
+)
+from engine.chat.format import ToolSpec
+from engine.engine import Engine
+from engine.state import SyncReport
+from sessions.store import SessionStore
+from tools.sandbox.probe import open_sandbox
+from tools.toolbox import Toolbox
+
+OpenEngine = Callable[[Callable[[int, int], None], threading.Event], Engine]
+
+_WARN_AT = 0.8  # share of the context
+_MAX_RESULT_BYTES = 32 << 10
+_MIN_RESULT_BYTES = 2 << 10
+_log = logging.getLogger(__name__)
+
+
+class AgentWorker:
+    """One agent: a model, a folder, a conversation."""
+
+    def __init__(self, open_engine: OpenEngine, settings: AgentSettings, start: Start) -> None:
+        """Prepare; nothing is opened before ``start``.
+
+        Args:
+            open_engine: called in the worker's thread with a progress callback (bytes done, bytes
+                in all) and an event that asks it to give up.
+            settings: what does not change.
+            start: the conversation to open first, and a prompt to send.
+        """
+        self.events: queue.Queue[Event] = queue.Queue()
+        self._open_engine = open_engine
+        self._settings = settings
+        self._start = start
+        self._stream = EventStream(self.events)
+        self._mailbox = Mailbox(self._stream, settings.mode)
+        self._thread = threading.Thread(target=self._run, name="ds4-worker", daemon=True)
+        self._store = SessionStore(settings.store_folder) if settings.store_folder else None
+        self._has_warned = False
+        # Set by the worker's thread when the model is there.
+        self._engine: Engine | None = None
+        self._archive: Archive | None = None
+        self._conversation: Conversation | None = None
+        self._toolbox: Toolbox | None = None
+        self._make_toolbox: Callable[[], Toolbox] | None = None
+        self._policy: ApprovalPolicy | None = None
+
+    # --- any thread ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread: it loads the model and opens the conversation."""
+        self._thread.start()
+
+    def send(self, command: Command) -> None:
+        """Hand over a command. Its effect is told by events."""
+        self._mailbox.post(command)
+
+    def interrupt(self) -> None:
+        """End the running turn at its next safe point; without one, do nothing.
+
+        While the model loads there is no turn: send ``Quit`` to give up.
+        """
+        self._mailbox.interrupt()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the thread's end, at most ``timeout`` seconds; True when it has ended."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # --- the worker's thread ------------------------------------------------------------------
+
+    def _run(self) -> None:
+        error = self._attempt(self._open)
+        if error and not self._mailbox.is_quitting:
+            self._mailbox.failed()
+            self._stream.emit(Notice(error, "error"))
+            self._stream.emit(PhaseChanged(Phase.FAILED, error))
+        while True:
+            command = self._mailbox.next()
+            if isinstance(command, Quit):
+                break
+            error = self._attempt(lambda command=command: self._obey(command))
+            if error:
+                self._stream.emit(Notice(error, "error"))
+        error = self._attempt(self._save_before_end)
+        if error:
+            self._stream.emit(Notice(f"Not saved: {error}", "error"))
+        self._attempt(self._release)
+        resume_id = self._conversation.id if self._conversation is not None else ""
+        self._mailbox.closed()
+        self._stream.emit(PhaseChanged(Phase.CLOSED))
+        self._stream.emit(Closed(resume_id))
+        self._stream.close()
+
+    def _attempt(self, action: Callable[[], None]) -> str:
+        """Do something and return "" or, as one line, why it failed."""
+        try:
+            action()
+        except Exception as error:  # the worker's outer edge: it must survive whatever happens
+            return _told(error)
+        return ""
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Submit(text):
+                self._turn(text)
+            case Save():
+                self._save_on_request()
+            case Load(id_prefix):
+                self._load(id_prefix)
+            case New():
+                self._new()
+            case ListSessions():
+                self._list()
+
+    # --- opening ------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._stream.emit(PhaseChanged(Phase.LOADING))
+        # Before the model, which may take minutes: what can be refused is refused now.
+        resume_id, problem = self._resume_id()
+        engine = self._open_engine(
+            lambda done, total: self._stream.emit(LoadProgress(done, total)), self._mailbox.cancel
+        )
+        self._engine = engine
+        self._prepare_tools(engine)
+        if resume_id:
+            problem = self._attempt(lambda: self._load_ready(resume_id))
+            if problem and self._settings.headless:
+                raise Ds4Error(problem)
+        if self._conversation is None and not self._mailbox.is_quitting:
+            if problem:
+                self._stream.emit(Notice(problem, "error"))
+            self._begin()
+        self._mailbox.opened()
+        if self._start.prompt and not problem:
+            self._mailbox.post(Submit(self._start.prompt))
+
+    def _resume_id(self) -> tuple[str, str]:
+        """Return the whole id of the conversation to resume, or why there is none.
+
+        Raises:
+            CheckpointError: headless, because a prompt must not go to another conversation.
+        """
+        start = self._start
+        if not start.resume_id and not start.resume_latest:
+            return "", ""
+        found: list[str] = []
+        problem = ""
+        if self._store is None:
+            problem = "Saved conversations are switched off. Start without --no-save."
+        elif start.resume_id:
+            store = self._store
+            problem = self._attempt(lambda: found.append(find_record(store, start.resume_id).id))
+        else:
+            latest = self._store.latest(str(self._settings.cwd))
+            if latest is not None:
+                return latest.id, ""
+            problem = f"There is no saved conversation of {self._settings.cwd} yet."
+        if problem and self._settings.headless:
+            raise Ds4Error(problem)
+        return (found[0] if found else ""), problem
+
+    def _prepare_tools(self, engine: Engine) -> None:
+        sandbox, report = open_sandbox(self._settings.cwd)
+        # A result may take a third of the context at three bytes a token.
+        limit = max(_MIN_RESULT_BYTES, min(_MAX_RESULT_BYTES, engine.info.ctx))
+        self._make_toolbox = lambda: Toolbox(self._settings.cwd, sandbox, report, limit)
+        self._toolbox = self._make_toolbox()
+        self._policy = ApprovalPolicy(is_sandboxed=sandbox is not None)
+        tools = tuple(
+            ToolSpec(tool.name, tool.description, tool.parameters)
+            for tool in self._toolbox.tools.values()
+        )
+        text = system_text(self._settings.cwd, self._settings.system_prompt_extra)
+        self._archive = Archive(engine, self._store, str(self._settings.cwd), text, tools)
+
+    def _begin(self) -> None:
+        start_s = time.monotonic()
+        self._stream.emit(PhaseChanged(Phase.PREFILL, "system prompt"))
+        conversation, report, warning = self._archive.begin(
+            prefill_reporter(self._stream), self._mailbox.cancel
+        )
+        if warning:
+            self._stream.emit(Notice(warning, "warning"))
+        self._replace(conversation, report, time.monotonic() - start_s)
+
+    def _load_ready(self, id_prefix: str) -> None:
+        start_s = time.monotonic()
+        conversation, warning = self._archive.open(id_prefix)
+        if warning:
+            self._stream.emit(Notice(warning, "warning"))
+        report = SyncReport(len(conversation.transcript), 0)
+        self._replace(conversation, report, time.monotonic() - start_s)
+
+    def _replace(self, conversation: Conversation, report: SyncReport, seconds: float) -> None:
+        info = self._engine.info
+        if self._conversation is not None:
+            # What the model has read of which file belongs to the conversation that is left.
+            self._toolbox.close()
+            self._toolbox = self._make_toolbox()
+        self._conversation = conversation
+        self._has_warned = False
+        self._stream.emit(
+            Ready(
+                model=info.name,
+                quant=info.quant,
+                device=info.device,
+                sandbox=self._toolbox.sandbox_name,
+                mode=self._mailbox.mode,
+                context_tokens=len(conversation.transcript),
+                context_size=conversation.session.ctx,
+                cwd=str(self._settings.cwd),
+                session_id=conversation.id,
+                title=conversation.title,
+                history=self._archive.history(conversation) if conversation.has_messages else (),
+                reused_tokens=report.reused,
+                prefilled_tokens=report.prefilled,
+                seconds=seconds,
+            )
+        )
+
+    # --- commands -----------------------------------------------------------------------------
+
+    def _turn(self, text: str) -> None:
+        conversation = self._conversation
+        runner = CallRunner(
+            self._toolbox, self._policy, self._mailbox, self._stream, self._settings.headless
+        )
+        turn = Turn(
+            conversation, runner, self._settings, self._mailbox, self._stream, self._look_around
+        )
+        reports: list[TurnReport] = []
+        error = self._attempt(lambda: reports.append(turn.run(text)))
+        if error:
+            self._attempt(conversation.settle)
+            used = Usage(
+                context_tokens=len(conversation.transcript), context_size=conversation.session.ctx
+            )
+            reports = [TurnReport(Outcome.ERROR, used, error)]
+        self._save_after_turn()
+        report = reports[0]
+        self._warn_when_full(report.usage)
+        self._stream.emit(TurnEnded(report.outcome, report.usage, conversation.id, report.error))
+
+    def _look_around(self) -> None:
+        if self._mailbox.next_list():
+            self._list()
+
+    def _save_after_turn(self) -> None:
+        if self._store is None or self._conversation.is_saved:
+            return
+        error = self._attempt(lambda: self._save(automatic=True))
+        if error:
+            self._stream.emit(
+                Notice(f"The conversation was not saved: {error} It goes on.", "warning")
+            )
+
+    def _save_on_request(self) -> None:
+        if self._conversation is None or not self._conversation.has_messages:
+            self._stream.emit(Notice("There is nothing to save yet"))
+        else:
+            self._save(automatic=False)
+
+    def _save(self, *, automatic: bool) -> None:
+        self._stream.emit(PhaseChanged(Phase.SAVING))
+        self._stream.emit(self._archive.save(self._conversation, automatic=automatic))
+
+    def _load(self, id_prefix: str) -> None:
+        self._keep_current()
+        self._load_ready(id_prefix)
+
+    def _new(self) -> None:
+        self._keep_current()
+        self._begin()
+
+    def _keep_current(self) -> None:
+        """Save what is not saved before it is replaced.
+
+        Raises:
+            Ds4Error: it cannot be saved; then it must not be replaced either.
+        """
+        if self._store is None or self._conversation.is_saved:
+            return
+        error = self._attempt(lambda: self._save(automatic=True))
+        if error:
+            raise Ds4Error(f"The current conversation cannot be saved, so it stays open: {error}")
+
+    def _list(self) -> None:
+        fingerprint = self._engine.info.fingerprint if self._engine is not None else ""
+        self._stream.emit(session_list(self._store, fingerprint))
+        if self._store is not None and self._store.damaged:
+            names = ", ".join(damaged.path.name for damaged in self._store.damaged)
+            self._stream.emit(Notice(f"Left out because they cannot be read: {names}", "warning"))
+
+    def _warn_when_full(self, usage: Usage) -> None:
+        if not self._has_warned and usage.context_tokens > _WARN_AT * usage.context_size:
+            self._has_warned = True
+            self._stream.emit(
+                Notice(
+                    f"{usage.context_tokens} of {usage.context_size} context tokens are used. "
+                    "/new begins a new conversation.",
+                    "warning",
+                )
+            )
+
+    def _save_before_end(self) -> None:
+        if self._store is not None and self._conversation and not self._conversation.is_saved:
+            self._save(automatic=True)
+
+    def _release(self) -> None:
+        if self._archive is not None:
+            self._archive.close()
+        if self._toolbox is not None:
+            self._toolbox.close()
+        if self._engine is not None:
+            self._engine.close()
+
+
+def _told(error: Exception) -> str:
+    """Return an error as one line; what nobody expected goes to the log with its traceback."""
+    if is_expected(error):
+        _log.info("%s: %s", type(error).__name__, error)
+        return explain(error)
+    _log.error("unexpected error", exc_info=error)
+    return f"Internal error: {explain(error)}. Details are in {paths.log_file()}"

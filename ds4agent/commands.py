@@ -1,0 +1,111 @@
+"""The slash commands: one table for the screen, its completion and the help.
+
+A command line is parsed to a ``Command`` of ``ds4agent.events``. ``/help`` and ``/mode`` without
+an argument are the screen's own business: they parse to ``None``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ds4agent.errors import UsageError
+from ds4agent.events import Command, ListSessions, Load, Mode, New, Quit, Save, SetMode
+
+
+@dataclass(frozen=True, slots=True)
+class SlashCommand:
+    """One command as a person types it."""
+
+    name: str  # without the slash
+    help: str  # one line
+    make: Callable[[str], Command | None]  # argument -> command
+    argument: str = ""  # its name in the help, "" for none
+    is_required: bool = False  # without its argument it means nothing
+    aliases: tuple[str, ...] = ()
+    when_busy: bool = True  # may be used while a turn runs
+    choices: tuple[str, ...] = ()  # for completion
+
+    @property
+    def usage(self) -> str:
+        """``/load ID``"""
+        argument = self.argument if self.is_required else f"[{self.argument}]"
+        return f"/{self.name} {argument}" if self.argument else f"/{self.name}"
+
+
+def _mode(argument: str) -> Command | None:
+    if not argument:
+        return None
+    try:
+        return SetMode(Mode(argument.lower()))
+    except ValueError as error:
+        names = ", ".join(mode.value for mode in Mode)
+        raise UsageError(f"/mode {argument}: expected one of {names}") from error
+
+
+COMMANDS: tuple[SlashCommand, ...] = (
+    SlashCommand("help", "show commands and keys", lambda _: None),
+    SlashCommand("save", "save the conversation now", lambda _: Save()),
+    SlashCommand(
+        "load",
+        "open a saved conversation; the first digits of its id are enough",
+        Load,
+        argument="ID",
+        is_required=True,
+        aliases=("switch",),
+        when_busy=False,
+    ),
+    SlashCommand("list", "show the saved conversations", lambda _: ListSessions()),
+    SlashCommand("new", "begin a new conversation", lambda _: New(), when_busy=False),
+    SlashCommand(
+        "mode",
+        "show or change how much happens without asking: plan, ask or auto",
+        _mode,
+        argument="MODE",
+        choices=tuple(mode.value for mode in Mode),
+    ),
+    SlashCommand("quit", "save and leave", lambda _: Quit(), aliases=("exit",)),
+)
+
+
+def find(name: str) -> SlashCommand | None:
+    """Return the command with this name or alias (without the slash), or None."""
+    wanted = name.lower()
+    return next((c for c in COMMANDS if wanted == c.name or wanted in c.aliases), None)
+
+
+def completions(text: str) -> tuple[SlashCommand, ...]:
+    """Return the commands whose name or alias begins with what was typed, slash or not."""
+    start = text.removeprefix("/").lower()
+    return tuple(c for c in COMMANDS if any(n.startswith(start) for n in (c.name, *c.aliases)))
+
+
+def parse(line: str, *, is_busy: bool = False) -> tuple[SlashCommand, Command | None]:
+    """Read a line that begins with a slash.
+
+    Returns:
+        The entry of the table, and the command for the worker; None when it is the screen's own.
+
+    Raises:
+        UsageError: there is no such command, its argument is missing, superfluous or wrong, or it
+            has to wait for the end of the turn.
+    """
+    name, _, argument = line.strip().removeprefix("/").partition(" ")
+    argument = argument.strip()
+    command = find(name)
+    if command is None:
+        raise UsageError(f"there is no command /{name}", "/help shows them all.")
+    if is_busy and not command.when_busy:
+        raise UsageError(f"/{command.name} has to wait for the end of the turn")
+    if argument and not command.argument:
+        raise UsageError(f"/{command.name} takes no argument, found {argument!r}")
+    if command.is_required and not argument:
+        raise UsageError(f"/{command.name} needs {command.argument}", f"Type {command.usage}.")
+    return command, command.make(argument)
+
+
+def help_text() -> str:
+    """Return the commands, one a line, for a terminal of 80 columns."""
+    rows = [
+        (c.usage, c.help + "".join(f" (also /{alias})" for alias in c.aliases)) for c in COMMANDS
+    ]
+    width = max(len(usage) for usage, _ in rows)
+    return "\n".join(f"{usage:{width}}  {text}" for usage, text in rows)
