@@ -23,3 +23,11 @@ class StateMismatch(EngineError):
 
 class RewindError(EngineError):
     """The cache cannot go back to the requested position."""
+
+
+class LoadCancelled(EngineError):
+    """The person stopped the loading of a model; nothing of it is left."""
+
+
+class NotEnoughMemory(EngineError):
+    """A model needs more memory than is available; nothing was loaded."""

@@ -1,0 +1,20 @@
+"""Model files, networks, tokenizer, chat formats and sampling: everything that makes tokens.
+
+Reading order: ``errors``, ``state``, ``engine``, ``session``, ``families``, ``gguf_file``,
+``gguf_metadata``, ``tokenizer``, ``pretokenizer``, ``sampler``, ``chat``, ``memory``.
+"""
+
+__all__ = [
+    "chat",
+    "engine",
+    "errors",
+    "families",
+    "gguf_file",
+    "gguf_metadata",
+    "memory",
+    "pretokenizer",
+    "sampler",
+    "session",
+    "state",
+    "tokenizer",
+]

@@ -1,0 +1,75 @@
+"""How much memory is free, and whether a model fits, asked before anything is loaded."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from engine.errors import NotEnoughMemory
+from engine.families.registry import ModelPlan
+from mlx_kernels.ops import Ops
+
+_MEMINFO = Path("/proc/meminfo")
+_VM_STAT_TIMEOUT_S = 5.0
+# Python, the tokenizer, a chunk's activations and the scores of long attention: 0.25 to 0.4 GiB
+# measured with models of 0.1 to 1.5 billion weights.
+_WORKING_BYTES = 400 << 20
+_MIN_USEFUL_CTX = 1024  # tokens; a smaller context is not offered as a way out
+
+
+def available_bytes(meminfo: Path = _MEMINFO) -> int | None:
+    """Memory that can be used without swapping; None where the system does not tell."""
+    if sys.platform == "darwin":
+        return _available_on_macos()
+    try:
+        text = meminfo.read_text(encoding="ascii")
+    except OSError:
+        return None
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
+
+
+def _available_on_macos() -> int | None:
+    """Free, inactive, speculative and purgeable pages, as ``vm_stat`` counts them."""
+    try:
+        done = subprocess.run(
+            ["/usr/bin/vm_stat"], capture_output=True, text=True, timeout=_VM_STAT_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    page = re.search(r"page size of (\d+) bytes", done.stdout)
+    counts = re.findall(
+        r"^Pages (?:free|inactive|speculative|purgeable):\s+(\d+)", done.stdout, re.M
+    )
+    return int(page[1]) * sum(map(int, counts)) if page and counts else None
+
+
+def check_fits(plan: ModelPlan, ops: Ops, ctx: int, free: int | None) -> None:
+    """Check that weights and one full session fit into ``free`` bytes (None: not known).
+
+    Raises:
+        NotEnoughMemory: they do not. The hint says what would.
+    """
+    on_device = ops.free_bytes()
+    budget = free if on_device is None else on_device
+    if budget is None:
+        return
+    weights = plan.weight_bytes(ops.weight_bytes) + _WORKING_BYTES
+    needed = weights + plan.cache_bytes(ctx)
+    if needed <= budget:
+        return
+    largest = max(0, budget - weights) // plan.cache_bytes(1)
+    if largest >= _MIN_USEFUL_CTX:
+        hint = f"Use --ctx {largest // 256 * 256}, or a smaller model."
+    else:
+        hint = "Use a smaller model, or close other programs."
+    raise NotEnoughMemory(
+        f"the model needs {_gib(needed)} at a context of {ctx} tokens "
+        f"({_gib(plan.weight_bytes(ops.weight_bytes))} of it weights), "
+        f"but {_gib(budget)} are available",
+        hint,
+    )
+
+
+def _gib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.1f} GiB"

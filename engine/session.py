@@ -1,0 +1,293 @@
+"""One live conversation state: the tokens a model has consumed, and what it keeps of them.
+
+The tokens are the truth. Everything here keeps one promise: ``tokens``, the KV cache and the
+logits always belong together, whatever is interrupted when. A forward pass that fails is taken
+back; logits that no longer belong to the last token are computed again when they are needed.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from threading import Event
+from typing import Self
+
+import numpy as np
+
+from engine.errors import ContextFull, RewindError, StateMismatch
+from engine.families.base import Model
+from engine.sampler import Sampler, SamplingOptions
+from engine.state import SessionState, SyncReport, Token
+from engine.tokenizer import Tokenizer
+
+SyncProgress = Callable[[int, int], None]  # tokens done, tokens in all
+
+DEFAULT_CHUNK_TOKENS = 256  # of prefill: above it, a CPU gains nothing and reacts later
+
+
+class Session:
+    """A conversation with one model. Used by one thread at a time.
+
+    Attributes:
+        ctx: Most tokens that the state can hold.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        stop_ids: Collection[int],
+        ctx: int,
+        fingerprint: str,
+        chunk_tokens: int = DEFAULT_CHUNK_TOKENS,
+    ) -> None:
+        self.ctx = ctx
+        self._model = model
+        self._tokenizer = tokenizer
+        self._stop_ids = frozenset(stop_ids)
+        self._fingerprint = fingerprint
+        self._chunk_tokens = chunk_tokens
+        self._cache = model.new_cache(ctx)
+        self._tokens: list[int] = []
+        self._logits: np.ndarray | None = np.zeros(0, np.float32)  # None: compute again
+        self._pending: int | None = None  # a token that was yielded and is not consumed yet
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """What the state has consumed. Consumes the token that a generation yielded last."""
+        self._consume_pending()
+        return tuple(self._tokens)
+
+    @property
+    def logits(self) -> np.ndarray:
+        """Logits of the next token, [V] float32; shape [0] when there are no tokens."""
+        self._consume_pending()
+        if self._logits is None:
+            self._cache.truncate(len(self._tokens) - 1)
+            self._pending = self._tokens.pop()  # pending, so that a failure doesn't lose it
+            self._consume_pending()
+        return self._logits
+
+    def common_prefix(self, tokens: Sequence[int]) -> int:
+        """How many of the first tokens are those of the state."""
+        self._consume_pending()
+        n = 0
+        for ours, theirs in zip(self._tokens, tokens, strict=False):
+            if ours != theirs:
+                break
+            n += 1
+        return n
+
+    def sync(
+        self,
+        tokens: Sequence[int],
+        progress: SyncProgress | None = None,
+        cancel: Event | None = None,
+    ) -> SyncReport:
+        """Make the state equal ``tokens``: keep the common prefix, prefill the rest in chunks.
+
+        Args:
+            tokens: The whole conversation.
+            progress: Called after each chunk with the tokens prefilled and to prefill.
+            cancel: Looked at before each chunk. When set, the chunks that are done stay.
+
+        Raises:
+            ContextFull: there are more tokens than the context holds. Nothing has changed.
+        """
+        started = time.perf_counter()
+        tokens = [int(token) for token in tokens]
+        self._check_room(len(tokens))
+        reused = self.common_prefix(tokens)
+        to_do = len(tokens) - reused
+        if to_do and cancel is not None and cancel.is_set():
+            return SyncReport(reused, 0, time.perf_counter() - started, cancelled=True)
+        if reused < len(self._tokens):
+            try:
+                self.rewind(reused)
+            except RewindError:  # a cache that forgets can always start again
+                self.rewind(0)
+                reused, to_do = 0, len(tokens)
+        done = 0
+        while done < to_do:
+            if cancel is not None and cancel.is_set():
+                break
+            start = reused + done
+            chunk = tokens[start : start + self._chunk_tokens]
+            self._forward(chunk)
+            done += len(chunk)
+            if progress is not None:
+                progress(done, to_do)
+        return SyncReport(reused, done, time.perf_counter() - started, cancelled=done < to_do)
+
+    def extend(
+        self,
+        tokens: Sequence[int],
+        progress: SyncProgress | None = None,
+        cancel: Event | None = None,
+    ) -> SyncReport:
+        """Append tokens; see ``sync``."""
+        return self.sync([*self.tokens, *tokens], progress, cancel)
+
+    def rewind(self, n_tokens: int) -> None:
+        """Forget every token after the first ``n_tokens``.
+
+        Raises:
+            RewindError: there are not so many, or the cache no longer holds that position.
+        """
+        self._consume_pending()
+        if not 0 <= n_tokens <= len(self._tokens):
+            raise RewindError(
+                f"cannot rewind to {n_tokens} of {len(self._tokens)} tokens",
+                "Name a position of this conversation.",
+            )
+        if n_tokens == len(self._tokens):
+            return
+        self._cache.truncate(n_tokens)
+        del self._tokens[n_tokens:]
+        self._logits = None if n_tokens else np.zeros(0, np.float32)
+
+    def generate(
+        self, options: SamplingOptions, max_tokens: int, cancel: Event | None = None
+    ) -> "Generation":
+        """Sample tokens, one at a time; see ``Generation``.
+
+        Raises:
+            ValueError: the state is empty: there is nothing to continue.
+        """
+        if not self.tokens:
+            raise ValueError("generate needs at least one token in the state")
+        return Generation(self, Sampler(options), max_tokens, options.repeat_window, cancel)
+
+    def state(self) -> SessionState:
+        """Copy everything that is needed to go on elsewhere."""
+        logits = self.logits.copy()
+        return SessionState(
+            family=self._model.family,
+            fingerprint=self._fingerprint,
+            ctx=self.ctx,
+            tokens=tuple(self._tokens),
+            logits=logits,
+            arrays=self._cache.arrays(),
+        )
+
+    def load(self, state: SessionState) -> None:
+        """Replace the state by a saved one, bit by bit.
+
+        Raises:
+            StateMismatch: it was saved with another model or does not fit. Nothing has changed.
+        """
+        n_tokens = len(state.tokens)
+        ours, theirs = self._fingerprint, state.fingerprint
+        if (self._model.family, ours) != (state.family, theirs):
+            raise StateMismatch(
+                f"the state was saved with another model ({state.family} {theirs[:8]}, "
+                f"this is {self._model.family} {ours[:8]})",
+                "Open the model that the session was saved with.",
+            )
+        if n_tokens > self.ctx:
+            raise StateMismatch(
+                f"the saved state has {n_tokens} tokens, this context has {self.ctx}",
+                f"Open the model with --ctx {n_tokens} or more.",
+            )
+        n_logits = self._model.n_vocab if n_tokens else 0
+        if state.logits.shape != (n_logits,) or state.logits.dtype != np.float32:
+            raise StateMismatch(
+                f"the saved logits are {state.logits.dtype} {list(state.logits.shape)}, "
+                f"expected float32 [{n_logits}]",
+                "Start a new session.",
+            )
+        self._cache.load(state.arrays, n_tokens)
+        self._pending = None
+        self._tokens = list(state.tokens)
+        self._logits = state.logits.copy()
+
+    def _check_room(self, n_tokens: int) -> None:
+        if n_tokens > self.ctx:
+            raise ContextFull(
+                f"{n_tokens} tokens do not fit into the context of {self.ctx}",
+                "Compact the conversation, start a new one, or open the model with more --ctx.",
+            )
+
+    def _consume_pending(self) -> None:
+        """Forward the token that was yielded last. It stays pending when that fails."""
+        if self._pending is not None:
+            self._forward([self._pending])
+            self._pending = None
+
+    def _forward(self, token_ids: Sequence[int]) -> None:
+        """Consume tokens. On any failure, an interrupt included, they are all taken back."""
+        n_before = len(self._tokens)
+        ids = np.asarray(token_ids, np.int32)
+        try:
+            hidden = self._model.embed(ids)
+            hidden = self._model.layers(0, self._model.n_layers, hidden, self._cache, ids)
+            logits = self._model.head(hidden[-1:])[0]
+            self._tokens.extend(token_ids)
+            self._logits = logits
+        except BaseException:
+            del self._tokens[n_before:]
+            self._cache.truncate(n_before)
+            self._logits = None if n_before else np.zeros(0, np.float32)
+            raise
+
+
+class Generation(Iterator[Token]):
+    """Sampled tokens of one answer.
+
+    A yielded token is consumed when the iterator goes on or is closed, or when the session is
+    used in any other way. So every yielded token ends up in ``Session.tokens``, and no forward
+    pass is spent on a token before it could be shown.
+
+    Attributes:
+        finish_reason: Why it ended: "stop" (an end-of-turn token), "length" (``max_tokens``),
+            "context" (no room), "cancelled", or "closed"; "" while it runs.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        sampler: Sampler,
+        max_tokens: int,
+        recent_window: int,
+        cancel: Event | None,
+    ) -> None:
+        self.finish_reason = ""
+        self._session = session
+        self._sampler = sampler
+        self._max_tokens = max_tokens
+        self._recent_window = recent_window
+        self._cancel = cancel
+        self._n_yielded = 0
+        self._stopped = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Token:
+        if self.finish_reason:
+            raise StopIteration
+        session = self._session
+        logits = session.logits  # consumes the token yielded last
+        self.finish_reason = self._reason_to_end()
+        if self.finish_reason:
+            raise StopIteration
+        recent = session._tokens[-self._recent_window :] if self._recent_window else []
+        token_id, logprob = self._sampler.sample(logits, recent)
+        session._pending = token_id
+        self._n_yielded += 1
+        self._stopped = token_id in session._stop_ids
+        return Token(token_id, session._tokenizer.token_bytes(token_id), logprob, self._stopped)
+
+    def close(self) -> None:
+        """End it, and consume the token yielded last."""
+        self._session._consume_pending()
+        self.finish_reason = self.finish_reason or "closed"
+
+    def _reason_to_end(self) -> str:
+        if self._stopped:
+            return "stop"
+        if self._cancel is not None and self._cancel.is_set():
+            return "cancelled"
+        if self._n_yielded >= self._max_tokens:
+            return "length"
+        if len(self._session._tokens) >= self._session.ctx:
+            return "context"
+        return ""

@@ -1,0 +1,139 @@
+/* AVX2: activations, attention, and the table of this code path. */
+#include "internal.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+
+#include "avx2_internal.h"
+#include "float_kernels.h"
+#include "portable_body.h"
+
+float ds4_avx2_row_dot(int type, const uint8_t *row, const activations *a, int64_t m_idx);
+
+AVX2 static void rms_norm(const float *x, const float *norm, float eps, int64_t k, float *y) {
+    rms_norm_body(x, norm, eps, k, y);
+}
+
+AVX2_INLINE int sum_int32(__m128i v) {
+    v = _mm_add_epi32(v, _mm_shuffle_epi32(v, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(v, _mm_shuffle_epi32(v, 0xb1)));
+}
+
+AVX2 static int quantise(const float *x, int64_t k, int8_t *q, float *d, float *s32, float *s16) {
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (int64_t g = 0; g < k / GROUP; g++) {
+        __m256 v[4];
+        __m256i top = _mm256_setzero_si256();
+        for (int i = 0; i < 4; i++) {
+            v[i] = _mm256_loadu_ps(x + g * GROUP + 8 * i);
+            /* magnitudes of floats order like their bits, and NaN is the largest */
+            top = _mm256_max_epi32(top, _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude));
+        }
+        __m128i most = _mm_max_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
+        most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4e));
+        most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1));
+        if (_mm_cvtsi128_si32(most) >= 0x7f800000) return 0;
+        float top_value = _mm_cvtss_f32(_mm_castsi128_ps(most));
+        float scale = top_value < TINY ? 0.0f : top_value / 127.0f;
+        __m256 inverse = _mm256_set1_ps(top_value < TINY ? 0.0f : 127.0f / top_value);
+        __m256i n[4];
+        for (int i = 0; i < 4; i++) n[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+        __m256i first = _mm256_add_epi32(n[0], n[1]), second = _mm256_add_epi32(n[2], n[3]);
+        int low = sum_int32(_mm_add_epi32(_mm256_castsi256_si128(first),
+                                          _mm256_extracti128_si256(first, 1)));
+        int high = sum_int32(_mm_add_epi32(_mm256_castsi256_si128(second),
+                                           _mm256_extracti128_si256(second, 1)));
+        /* packing works within register halves; `order` puts the runs of four back in line */
+        __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]),
+                                           _mm256_packs_epi32(n[2], n[3]));
+        _mm256_storeu_si256((__m256i *)(q + g * GROUP), _mm256_permutevar8x32_epi32(bytes, order));
+        d[g] = scale;
+        s16[2 * g] = scale * (float)low;
+        s16[2 * g + 1] = scale * (float)high;
+        s32[g] = scale * (float)(low + high);
+    }
+    return 1;
+}
+
+AVX2 static void tile(int type, const uint8_t *rows, int64_t row_bytes, int n_rows,
+                      const activations *a, int64_t m, float *y) {
+    if (!is_float_type(type)) {
+        ds4_avx2_tile(type, rows, row_bytes, n_rows, a, m, y);
+        return;
+    }
+    for (int r = 0; r < n_rows; r++)
+        for (int64_t i = 0; i < m; i++)
+            y[i * TILE_ROWS + r] = ds4_avx2_row_dot(type, rows + r * row_bytes, a, i);
+}
+
+AVX2 static void half_to_float(const uint16_t *src, int64_t n, float *dst) {
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(src + i))));
+    for (; i < n; i++) dst[i] = half_bits(src[i]);
+}
+
+/* Four queries share each key row; dims that are no multiple of 8 take the plain loop. */
+AVX2 static void scores(const float *q, int nq, const float *keys, int nt, int dim, float *out,
+                        int score_stride) {
+    int i = 0;
+    if (dim % 8 == 0)
+        for (; i + 4 <= nq; i += 4)
+            for (int t = 0; t < nt; t++) {
+                __m256 acc[4];
+                for (int j = 0; j < 4; j++) acc[j] = _mm256_setzero_ps();
+                for (int c = 0; c < dim; c += 8) {
+                    __m256 key = _mm256_loadu_ps(keys + (int64_t)t * dim + c);
+                    for (int j = 0; j < 4; j++)
+                        acc[j] = _mm256_fmadd_ps(_mm256_loadu_ps(q + (i + j) * dim + c), key,
+                                                 acc[j]);
+                }
+                for (int j = 0; j < 4; j++) out[(i + j) * score_stride + t] = sum_256(acc[j]);
+            }
+    scores_body(q + i * dim, nq - i, keys, nt, dim, out + i * score_stride, score_stride);
+}
+
+AVX2 static void mix(const float *p, int p_stride, int nq, const float *values, int nt, int dim,
+                     float *acc) {
+    int i = 0;
+    if (dim % 16 == 0)
+        for (; i + 4 <= nq; i += 4)
+            for (int c = 0; c < dim; c += 16) {
+                __m256 sum[4][2];
+                for (int j = 0; j < 4; j++)
+                    for (int v = 0; v < 2; v++)
+                        sum[j][v] = _mm256_loadu_ps(acc + (i + j) * dim + c + 8 * v);
+                for (int t = 0; t < nt; t++) {
+                    __m256 v0 = _mm256_loadu_ps(values + (int64_t)t * dim + c);
+                    __m256 v1 = _mm256_loadu_ps(values + (int64_t)t * dim + c + 8);
+                    for (int j = 0; j < 4; j++) {
+                        __m256 weight = _mm256_broadcast_ss(p + (i + j) * p_stride + t);
+                        sum[j][0] = _mm256_fmadd_ps(weight, v0, sum[j][0]);
+                        sum[j][1] = _mm256_fmadd_ps(weight, v1, sum[j][1]);
+                    }
+                }
+                for (int j = 0; j < 4; j++)
+                    for (int v = 0; v < 2; v++)
+                        _mm256_storeu_ps(acc + (i + j) * dim + c + 8 * v, sum[j][v]);
+            }
+    mix_body(p + i * p_stride, p_stride, nq - i, values, nt, dim, acc + i * dim);
+}
+
+AVX2 static float exp_row(float *row, int n, float top) { return exp_row_body(row, n, top); }
+
+static const code_path AVX2_PATH = {
+    "avx2", rms_norm, quantise, ds4_avx2_row_dot, tile, half_to_float, scores, mix, exp_row, 3,
+};
+
+const code_path *ds4_avx2(void) {
+    __builtin_cpu_init();
+    int usable = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    /* every chip with AVX2 has the half-precision conversions; not every compiler can ask */
+    return usable ? &AVX2_PATH : NULL;
+}
+
+#else
+
+const code_path *ds4_avx2(void) { return NULL; }
+
+#endif

@@ -1,0 +1,175 @@
+/* Products of float32 activations with packed weights: prepares the activations once, then shares
+ * out weight rows among the threads. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "internal.h"
+#include "pool.h"
+
+#define CHUNK_BYTES 32768 /* packed weights a thread takes at once when decoding: about 3 us */
+#define QUANTISE_ROWS 4   /* activation rows a thread prepares at once */
+
+typedef struct {
+    const ds4_linear_args *args;
+    const ds4_matrix *matrices;
+    const code_path *path;
+    activations a;
+    float *x;
+    int8_t *q;
+    float *d, *s32, *s16;
+    int64_t m0, m;    /* the activation rows of this pass */
+    int needs_quants; /* some matrix is packed integers */
+    int needs_floats; /* some matrix holds floats, or the rows are normalised first */
+    int direct;       /* few enough activation rows to multiply row by row */
+    int n_parts;      /* matrices shared out: all, or the one gate-and-up pair */
+    int64_t chunk_rows[64], first_chunk[65];
+    int not_finite;
+} linear_job;
+
+/* One scratch buffer for the process; the pool's lock owns it. It only grows. */
+static char *scratch;
+static size_t scratch_bytes;
+
+static int reserve_scratch(size_t bytes) {
+    if (bytes <= scratch_bytes) return 1;
+    char *grown = NULL;
+    if (posix_memalign((void **)&grown, 64, bytes) != 0) return 0;
+    free(scratch);
+    scratch = grown;
+    scratch_bytes = bytes;
+    return 1;
+}
+
+static int all_finite(const float *x, int64_t k) {
+    uint32_t top = 0;
+    for (int64_t i = 0; i < k; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, 4);
+        bits &= 0x7fffffffu;
+        top = bits > top ? bits : top;
+    }
+    return top < 0x7f800000u;
+}
+
+static void prepare_chunk(void *context, int64_t chunk) {
+    linear_job *job = context;
+    const ds4_linear_args *args = job->args;
+    const int64_t k = job->a.k;
+    int64_t end = (chunk + 1) * QUANTISE_ROWS;
+    if (end > job->m) end = job->m;
+    for (int64_t i = chunk * QUANTISE_ROWS; i < end; i++) {
+        const float *x = args->x + (job->m0 + i) * args->x_stride;
+        int finite;
+        if (args->norm) {
+            job->path->rms_norm(x, args->norm, args->eps, k, job->x + i * k);
+            x = job->x + i * k;
+        } else if (job->needs_floats) {
+            memcpy(job->x + i * k, x, sizeof(float) * (size_t)k);
+        }
+        if (job->needs_quants)
+            finite = job->path->quantise(x, k, job->q + i * k, job->d + i * (k / 32),
+                                         job->s32 + i * (k / 32), job->s16 + i * (k / 16));
+        else
+            finite = all_finite(x, k);
+        if (!finite) __atomic_store_n(&job->not_finite, 1, __ATOMIC_RELAXED);
+    }
+}
+
+static float silu(float x) { return x / (1.0f + expf(-x)); }
+
+/* y: [m, TILE_ROWS] = n_rows rows of one matrix, from row `row`, times all activation rows. */
+static void product(const linear_job *job, const ds4_matrix *w, int64_t row, int n_rows, float *y) {
+    int64_t bytes = row_bytes_of(w->type, w->cols);
+    const uint8_t *data = (const uint8_t *)w->data + row * bytes;
+    if (job->direct) {
+        for (int r = 0; r < n_rows; r++)
+            for (int64_t i = 0; i < job->m; i++)
+                y[i * TILE_ROWS + r] =
+                    job->path->row_dot(w->type, data + r * bytes, &job->a, i);
+    } else {
+        job->path->tile(w->type, data, bytes, n_rows, &job->a, job->m, y);
+    }
+    if (w->bias)
+        for (int64_t i = 0; i < job->m; i++)
+            for (int r = 0; r < n_rows; r++) y[i * TILE_ROWS + r] += w->bias[row + r];
+}
+
+static void multiply_chunk(void *context, int64_t chunk) {
+    const linear_job *job = context;
+    const ds4_linear_args *args = job->args;
+    float y[MAX_M * TILE_ROWS], up[MAX_M * TILE_ROWS];
+    int part = 0;
+    while (chunk >= job->first_chunk[part + 1]) part++;
+    const ds4_matrix *w = job->matrices + part;
+    int64_t row = (chunk - job->first_chunk[part]) * job->chunk_rows[part];
+    int64_t end = row + job->chunk_rows[part] < w->rows ? row + job->chunk_rows[part] : w->rows;
+    for (; row < end; row += TILE_ROWS) {
+        int n_rows = end - row < TILE_ROWS ? (int)(end - row) : TILE_ROWS;
+        product(job, w, row, n_rows, y);
+        if (args->gated) product(job, w + 1, row, n_rows, up);
+        for (int64_t i = 0; i < job->m; i++) {
+            float *out = w->out + (job->m0 + i) * w->out_stride + row;
+            const float *from = y + i * TILE_ROWS;
+            if (args->gated) {
+                for (int r = 0; r < n_rows; r++) out[r] = silu(from[r]) * up[i * TILE_ROWS + r];
+            } else if (args->residual && part == 0) {
+                const float *add = args->residual + (job->m0 + i) * args->residual_stride + row;
+                for (int r = 0; r < n_rows; r++) out[r] = from[r] + add[r];
+            } else {
+                for (int r = 0; r < n_rows; r++) out[r] = from[r];
+            }
+        }
+    }
+}
+
+/* Splits the rows of every matrix into chunks, in multiples of a tile. */
+static void plan_chunks(linear_job *job) {
+    job->first_chunk[0] = 0;
+    for (int p = 0; p < job->n_parts; p++) {
+        const ds4_matrix *w = job->matrices + p;
+        int64_t bytes = row_bytes_of(w->type, w->cols) * TILE_ROWS;
+        int64_t tiles = job->direct && bytes < CHUNK_BYTES ? CHUNK_BYTES / bytes : 1;
+        job->chunk_rows[p] = tiles * TILE_ROWS;
+        job->first_chunk[p + 1] =
+            job->first_chunk[p] + (w->rows + job->chunk_rows[p] - 1) / job->chunk_rows[p];
+    }
+}
+
+/* Carves the activation arrays out of the scratch buffer. */
+static int place_activations(linear_job *job, int64_t m, int64_t k) {
+    size_t floats = (size_t)(m * (k + k / 32 * 4)), bytes = floats * 4 + (size_t)(m * k) + 64;
+    if (!reserve_scratch(bytes)) return 0;
+    job->x = (float *)scratch;
+    job->d = job->x + m * k;
+    job->s32 = job->d + m * (k / 32);
+    job->s16 = job->s32 + m * (k / 32);
+    job->q = (int8_t *)(job->s16 + m * (k / 16));
+    job->a = (activations){job->x, job->q, job->d, job->s32, job->s16, k};
+    return 1;
+}
+
+int ds4_linear(const ds4_linear_args *args, const ds4_matrix *matrices) {
+    linear_job job = {.args = args, .matrices = matrices, .path = ds4_path()};
+    const int64_t k = matrices[0].cols;
+    job.n_parts = args->gated ? 1 : args->n_matrices;
+    job.needs_floats = 0;
+    for (int i = 0; i < args->n_matrices; i++)
+        *(is_float_type(matrices[i].type) ? &job.needs_floats : &job.needs_quants) = 1;
+    int limit = args->direct_rows < 0 ? job.path->direct_rows : args->direct_rows;
+    pool_lock();
+    int64_t pass = args->m < MAX_M ? args->m : MAX_M;
+    if (!place_activations(&job, pass, k)) {
+        pool_unlock();
+        return DS4_NO_MEMORY;
+    }
+    for (job.m0 = 0; job.m0 < args->m && !job.not_finite; job.m0 += pass) {
+        job.m = args->m - job.m0 < pass ? args->m - job.m0 : pass;
+        job.direct = job.m <= limit;
+        pool_run(prepare_chunk, &job, (job.m + QUANTISE_ROWS - 1) / QUANTISE_ROWS);
+        if (job.not_finite) break;
+        plan_chunks(&job);
+        pool_run(multiply_chunk, &job, job.first_chunk[job.n_parts]);
+    }
+    pool_unlock();
+    return job.not_finite ? DS4_NOT_FINITE : DS4_OK;
+}

@@ -1,0 +1,178 @@
+"""The operations on MLX arrays: devices ``metal`` and ``cuda``, and ``mlx-cpu`` for tests.
+
+An operation here only adds to a graph; ``to_host`` evaluates it. Imported only when a device of
+this world is asked for.
+
+Precision. Activations, keys and values, norms and attention are float32 on every device. Weight
+matrices are float32 on mlx-cpu, where half precision is slow, and float16 on a GPU, where the
+bytes of the weights are the time of a token. The input of a matrix product is then float16 too,
+the sum inside it float32. Rounding a weight to 11 bits is some 20 times finer than the step of
+the 4- to 6-bit integers it was decoded from.
+"""
+
+import mlx.core as mx
+import numpy as np
+
+from mlx_kernels.blocks import PackedMatrix
+from mlx_kernels.ops import RopeSpec
+
+_GROW_ROWS = 256  # a buffer at least doubles, and starts with this many positions
+
+
+def available_devices() -> set[str]:
+    """Return which of "metal", "cuda" and "mlx-cpu" work here. MLX's CPU backend always does."""
+    devices = {"mlx-cpu"}
+    if mx.metal.is_available():
+        devices.add("metal")
+    if mx.cuda.is_available():
+        devices.add("cuda")
+    return devices
+
+
+class MlxKvBuffer:
+    """Keys and values [1, Hkv, capacity, D] float32 that hold float16 values."""
+
+    def __init__(self, n_kv_heads: int, head_dim: int, max_rows: int) -> None:
+        self.n_rows = 0
+        self._max_rows = max_rows
+        self._keys = mx.zeros((1, n_kv_heads, 0, head_dim))
+        self._values = mx.zeros((1, n_kv_heads, 0, head_dim))
+
+    @property
+    def keys(self) -> mx.array:
+        """[1, Hkv, n_rows, D]."""
+        return self._keys[:, :, : self.n_rows]
+
+    @property
+    def values(self) -> mx.array:
+        """[1, Hkv, n_rows, D]."""
+        return self._values[:, :, : self.n_rows]
+
+    def append(self, keys: mx.array, values: mx.array) -> None:
+        """See ``KvBuffer``."""
+        stop = self.n_rows + len(keys)
+        self._reserve(stop)
+        self._keys[:, :, self.n_rows : stop] = _rounded(keys)
+        self._values[:, :, self.n_rows : stop] = _rounded(values)
+        self.n_rows = stop
+
+    def truncate(self, n_rows: int) -> None:
+        """See ``KvBuffer``."""
+        self.n_rows = min(self.n_rows, n_rows)
+
+    def read(self) -> tuple[np.ndarray, np.ndarray]:
+        """See ``KvBuffer``."""
+        keys, values = (
+            np.array(mx.swapaxes(rows[0], 0, 1).astype(mx.float16))
+            for rows in (self.keys, self.values)
+        )
+        return keys, values
+
+    def write(self, keys: np.ndarray, values: np.ndarray) -> None:
+        """See ``KvBuffer``."""
+        self.n_rows = 0
+        self.append(mx.array(keys), mx.array(values))
+        mx.eval(self._keys, self._values)
+
+    def _reserve(self, n_rows: int) -> None:
+        _, heads, capacity, width = self._keys.shape
+        if n_rows <= capacity:
+            return
+        assert n_rows <= self._max_rows
+        capacity = min(max(n_rows, 2 * capacity, _GROW_ROWS), self._max_rows)
+        free = mx.zeros((1, heads, capacity - self.n_rows, width))
+        self._keys = mx.concatenate([self.keys, free], axis=2)
+        self._values = mx.concatenate([self.values, free], axis=2)
+
+
+def _rounded(rows: mx.array) -> mx.array:
+    """[T, Hkv, D] -> [1, Hkv, T, D] float32, rounded to float16."""
+    return mx.swapaxes(rows.astype(mx.float16).astype(mx.float32), 0, 1)[None]
+
+
+class MlxOps:
+    """``mlx_kernels.ops.Ops`` for MLX arrays."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.weight_bytes = 4 if device == "mlx-cpu" else 2
+        self._weight_type = mx.float32 if device == "mlx-cpu" else mx.float16
+        self._rope: tuple[RopeSpec | None, mx.array | None] = (None, None)
+        # For the whole process: a process that opens two devices of MLX uses the last one.
+        mx.set_default_device(mx.cpu if device == "mlx-cpu" else mx.gpu)
+
+    def free_bytes(self) -> int | None:
+        """See ``Ops``."""
+        if self.device != "cuda":
+            return None  # Metal and the CPU backend share the computer's memory
+        total = mx.device_info().get("total_memory")
+        return None if total is None else int(total) - mx.get_active_memory()
+
+    def matrix(self, dense: np.ndarray) -> mx.array:
+        """See ``Ops``. Copies, and evaluates: a lazy array would be bound to this thread."""
+        weight = mx.array(dense.astype(np.float16) if self.weight_bytes == 2 else dense)
+        mx.eval(weight)
+        return weight
+
+    def vector(self, values: np.ndarray) -> mx.array:
+        """See ``Ops``."""
+        vector = mx.array(values)
+        mx.eval(vector)
+        return vector
+
+    def embedding(self, table: PackedMatrix, token_ids: np.ndarray) -> mx.array:
+        """See ``Ops``. Decoded on the CPU: a few rows, from a table that stays packed."""
+        return mx.array(table.rows(token_ids))
+
+    def linear(self, x: mx.array, weight: mx.array, bias: mx.array | None = None) -> mx.array:
+        """See ``Ops``."""
+        product = (x.astype(self._weight_type) @ weight.T).astype(mx.float32)
+        return product if bias is None else product + bias
+
+    def rms_norm(self, x: mx.array, weight: mx.array, eps: float) -> mx.array:
+        """See ``Ops``."""
+        return mx.fast.rms_norm(x, weight, eps)
+
+    def rope(self, x: mx.array, first_position: int, spec: RopeSpec) -> mx.array:
+        """See ``Ops``."""
+        if self._rope[0] is not spec:
+            # MLX wants the reciprocal: positions per radian.
+            self._rope = (spec, mx.array((1.0 / spec.frequencies).astype(np.float32)))
+        turned = mx.fast.rope(
+            mx.swapaxes(x, 0, 1)[None],  # [1, H, T, D]
+            x.shape[-1],
+            traditional=spec.interleaved,
+            base=None,
+            scale=1.0,
+            offset=first_position,
+            freqs=self._rope[1],
+        )
+        turned = mx.swapaxes(turned[0], 0, 1)  # [T, H, D]
+        return turned if spec.magnitude == 1.0 else turned * spec.magnitude
+
+    def swiglu(self, gate_up: mx.array) -> mx.array:
+        """See ``Ops``."""
+        width = gate_up.shape[-1] // 2
+        gate, up = gate_up[:, :width], gate_up[:, width:]
+        return gate * mx.sigmoid(gate) * up
+
+    def kv_buffer(self, n_kv_heads: int, head_dim: int, max_rows: int) -> MlxKvBuffer:
+        """See ``Ops``."""
+        return MlxKvBuffer(n_kv_heads, head_dim, max_rows)
+
+    def attention(self, queries: mx.array, buffer: MlxKvBuffer) -> mx.array:
+        """See ``Ops``."""
+        n_new, n_heads, width = queries.shape
+        mixed = mx.fast.scaled_dot_product_attention(
+            mx.swapaxes(queries, 0, 1)[None],  # [1, H, T, D]
+            buffer.keys,
+            buffer.values,
+            scale=width**-0.5,
+            # MLX aligns the mask to the last key, which is what a cache needs.
+            mask="causal" if n_new > 1 else None,
+        )
+        return mx.swapaxes(mixed[0], 0, 1).reshape(n_new, n_heads * width)
+
+    def to_host(self, x: mx.array) -> np.ndarray:
+        """See ``Ops``."""
+        return np.array(x)

@@ -1,0 +1,160 @@
+"""The list of operations a model is written with, and the choice of the device that runs them.
+
+A model file computes only with these operations, with ``+`` and with basic slicing and reshaping,
+so one text serves two array worlds: *cpu* (NumPy arrays, evaluated at once, BLAS) and *gpu* (MLX
+arrays, evaluated lazily; devices ``metal`` and ``cuda``). Device ``mlx-cpu`` runs the gpu world
+on MLX's own CPU backend. It is slow, and there to prove both worlds equal where no GPU is.
+
+Axes: T positions, C channels of the residual stream, H query heads, Hkv key and value heads, D
+values of a head, V vocabulary. All activations are float32.
+"""
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from mlx_kernels.blocks import PackedMatrix
+from mlx_kernels.errors import DeviceError
+
+Array = Any  # numpy.ndarray in the cpu world, mlx.core.array in the gpu world
+
+DEVICES = ("auto", "metal", "cuda", "cpu", "mlx-cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class RopeSpec:
+    """How positions turn queries and keys.
+
+    Pair j of a head turns by ``position * frequencies[j]`` radians and is scaled by
+    ``magnitude`` (1 except for YaRN). Interleaved pairs are values (2 j, 2 j + 1) of a head; the
+    others are values (j, j + D / 2).
+    """
+
+    frequencies: np.ndarray  # [D / 2] float64, radians a position
+    interleaved: bool
+    magnitude: float = 1.0
+
+
+class KvBuffer(Protocol):
+    """Keys and values of one layer, oldest first. Rows are rounded to float16 when written, in
+    both worlds, so that a saved state restores bit by bit."""
+
+    n_rows: int
+
+    def append(self, keys: Array, values: Array) -> None:
+        """Add rows [T, Hkv, D]; keys are already rotated."""
+
+    def truncate(self, n_rows: int) -> None:
+        """Forget the rows from ``n_rows`` on. A number not below the present one does nothing."""
+
+    def read(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return copies of keys and values, float16 [n_rows, Hkv, D]."""
+
+    def write(self, keys: np.ndarray, values: np.ndarray) -> None:
+        """Replace all rows by float16 [n_rows, Hkv, D]."""
+
+
+class Ops(Protocol):
+    """The operations. ``device`` is the concrete name; ``weight_bytes`` what one value of a
+    matrix takes in memory (4: float32, 2: float16)."""
+
+    device: str
+    weight_bytes: int
+
+    def free_bytes(self) -> int | None:
+        """Memory of its own that the device has left; None where it shares the computer's."""
+
+    def matrix(self, dense: np.ndarray) -> Array:
+        """Hand over a weight matrix, float32 [out, in]. The caller must not write to it later."""
+
+    def vector(self, values: np.ndarray) -> Array:
+        """Hand over norm weights or a bias, float32 [N]."""
+
+    def embedding(self, table: PackedMatrix, token_ids: np.ndarray) -> Array:
+        """Look up rows of a packed [V, C] table: token ids [T] -> [T, C]."""
+
+    def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
+        """x [T, in] times weight [out, in] transposed, plus bias [out] -> [T, out]."""
+
+    def rms_norm(self, x: Array, weight: Array, eps: float) -> Array:
+        """Divide x [..., N] by the root of its mean square (plus eps), times weight [N]."""
+
+    def rope(self, x: Array, first_position: int, spec: RopeSpec) -> Array:
+        """Rotate x [T, H, D], whose rows are positions ``first_position``, +1, ..."""
+
+    def swiglu(self, gate_up: Array) -> Array:
+        """silu(first half) * second half of [T, 2 F] -> [T, F]."""
+
+    def kv_buffer(self, n_kv_heads: int, head_dim: int, max_rows: int) -> KvBuffer:
+        """Make an empty buffer that grows up to ``max_rows`` positions."""
+
+    def attention(self, queries: Array, buffer: KvBuffer) -> Array:
+        """Causal attention of the last T positions over all rows of the buffer.
+
+        Query head h reads key and value head h * Hkv // H. Scores are scaled by D ** -0.5.
+        [T, H, D] -> [T, H * D]. The rows of the T positions are already in the buffer.
+        """
+
+    def to_host(self, x: Array) -> np.ndarray:
+        """Evaluate and return a float32 NumPy array."""
+
+
+def resolve_device(name: str) -> str:
+    """Turn a device name of a person into a concrete one.
+
+    ``auto`` is ``metal`` where MLX has it, else ``cuda``, else ``cpu``.
+
+    Raises:
+        DeviceError: the device is unknown or does not exist here.
+    """
+    if name not in DEVICES:
+        raise DeviceError(f"unknown device {name!r}", f"Use one of {', '.join(DEVICES)}.")
+    if name == "cpu":
+        return name
+    if importlib.util.find_spec("mlx") is None:
+        if name == "auto":
+            return "cpu"
+        raise DeviceError(f"device {name} needs mlx, which is not installed", _install_hint(name))
+    available = _available()
+    if name == "auto":
+        return next((device for device in ("metal", "cuda") if device in available), "cpu")
+    if name not in available:
+        raise DeviceError(f"mlx finds no {name} device on this computer", _install_hint(name))
+    return name
+
+
+def open_ops(device: str) -> Ops:
+    """Return the operations of a device ("auto" included).
+
+    Work of the gpu world belongs to the thread that called this: MLX streams are thread-local,
+    and an array that is not evaluated yet can't be used by another thread.
+
+    Raises:
+        DeviceError: the device does not exist here.
+    """
+    device = resolve_device(device)
+    if device == "cpu":
+        return importlib.import_module("mlx_kernels.cpu.operations").CpuOps()
+    return importlib.import_module("mlx_kernels.gpu.operations").MlxOps(device)
+
+
+def _available() -> set[str]:
+    try:
+        return importlib.import_module("mlx_kernels.gpu.operations").available_devices()
+    except ImportError as error:  # mlx without its backend: the shared library is missing
+        raise DeviceError(
+            f"mlx is installed but does not load: {error}", _install_hint("mlx-cpu")
+        ) from error
+
+
+def _install_hint(device: str) -> str:
+    if sys.platform == "darwin":
+        return "Use an Apple Silicon Mac with the mlx package, or --device cpu."
+    extra = "cpu" if device == "mlx-cpu" else "cuda"
+    if device == "metal":
+        return "Use --device cuda or --device cpu: Metal exists on Macs only."
+    return f"Install ds4-agent[{extra}] (exactly one of its mlx extras), or use --device cpu."
