@@ -1,0 +1,87 @@
+"""Checking a call's arguments against a tool's schema, leniently where the meaning is clear.
+
+Small models add arguments, write numbers as text and choose values out of range. What can be
+understood is corrected, and each correction is told; what cannot is refused with the right shape.
+"""
+
+from typing import Any
+
+from tools.base import Tool
+from tools.errors import ToolError
+from tools.text import one_line
+
+_TRUE = frozenset(("true", "yes", "1"))
+_FALSE = frozenset(("false", "no", "0", ""))
+
+
+def check(tool: Tool, arguments: object) -> tuple[dict[str, Any], list[str]]:
+    """Return complete arguments of the right types, and a note for each correction.
+
+    Raises:
+        ToolError: an argument is missing or cannot be understood.
+    """
+    if not isinstance(arguments, dict):
+        raise ToolError(f"the arguments of {tool.name} must be an object", shape(tool))
+    properties: dict[str, dict[str, Any]] = tool.parameters["properties"]
+    notes = []
+    unknown = sorted(one_line(str(name), 40) for name in arguments if name not in properties)
+    if unknown:
+        notes.append(f"ignored unknown arguments: {', '.join(unknown[:10])}")
+    checked: dict[str, Any] = {}
+    for name, schema in properties.items():
+        value = arguments.get(name)
+        if value is None:
+            if name in tool.parameters["required"]:
+                raise ToolError(f"{tool.name} needs the argument {name}", shape(tool))
+            checked[name] = schema["default"]
+            continue
+        checked[name] = _convert(tool, name, value, schema, notes)
+    return checked, notes
+
+
+def shape(tool: Tool) -> str:
+    """Return the expected arguments in one line, such as ``Give path: string, old: string.``"""
+    required = tool.parameters["required"]
+    parts = [
+        f"{name}: {schema['type']}" + ("" if name in required else " (optional)")
+        for name, schema in tool.parameters["properties"].items()
+    ]
+    return f"Give {', '.join(parts)}."
+
+
+def _convert(tool: Tool, name: str, value: Any, schema: dict[str, Any], notes: list[str]) -> Any:
+    match schema["type"]:
+        case "string":
+            if isinstance(value, str):
+                return value
+            if isinstance(value, list) and all(isinstance(line, str) for line in value):
+                return "\n".join(line.removesuffix("\n") for line in value)
+            if isinstance(value, int | float):
+                return str(value)
+        case "boolean":
+            word = str(value).strip().casefold()
+            if word in _TRUE | _FALSE:
+                return word in _TRUE
+        case "integer":
+            number = _integer(value)
+            if number is not None:
+                low = schema.get("minimum", number)
+                high = schema.get("maximum", number)
+                clamped = max(low, min(high, number))
+                if clamped != number:
+                    notes.append(f"{name} was changed from {number} to {clamped}")
+                return clamped
+    shown = one_line(repr(value), 60)
+    raise ToolError(
+        f"{name} of {tool.name} must be of type {schema['type']}, not {shown}", shape(tool)
+    )
+
+
+def _integer(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        number = float(value.strip()) if isinstance(value, str) else float(value)
+        return int(number)
+    except (TypeError, ValueError, OverflowError):
+        return None

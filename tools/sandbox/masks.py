@@ -1,0 +1,106 @@
+"""Empty folders that stand in for protected folders a workspace does not have.
+
+A folder must exist to be mounted read-only, so a missing ``.git`` is created empty for the time of
+a command and removed afterwards. Two commands may overlap, also of two programs, and removing the
+folder under a running command would remove its protection. So a small register per workspace
+counts: each command holds a shared lock while it runs, and whoever is last removes what the
+register names, if it is still the same folder and still empty. After a crash the next command
+does it.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tools.errors import SandboxUnavailable
+
+
+@contextmanager
+def masked(root: Path, masks: tuple[Path, ...]) -> Iterator[None]:
+    """Create the missing folders, keep them while the block runs, then remove them.
+
+    Args:
+        root: the workspace; its path names the register.
+        masks: folders to create; their missing parents below the root are created too.
+    """
+    name = hashlib.sha1(os.fsencode(root)).hexdigest()[:20]
+    folder = _register_folder()
+    register = os.open(folder / f"{name}.masks", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    users = os.open(folder / f"{name}.users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(register, fcntl.LOCK_EX)
+        created = _load(register)
+        for mask in masks:
+            created += _create(root, mask)
+        _store(register, created)
+        fcntl.flock(users, fcntl.LOCK_SH)
+        fcntl.flock(register, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            fcntl.flock(register, fcntl.LOCK_EX)
+            fcntl.flock(users, fcntl.LOCK_UN)
+            if _is_last(users):
+                for path, inode in reversed(_load(register)):
+                    _remove_if_ours(path, inode)
+                _store(register, [])
+    finally:
+        os.close(users)
+        os.close(register)
+
+
+def _register_folder() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"ds4-agent-{os.geteuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise SandboxUnavailable(f"{folder} belongs to somebody else", "Remove it.")
+    return folder
+
+
+def _create(root: Path, mask: Path) -> list[tuple[str, int]]:
+    created = []
+    parents = [path for path in mask.parents if path != root and path.is_relative_to(root)]
+    for path in (*reversed(parents), mask):
+        try:
+            os.mkdir(path, 0o755)
+        except FileExistsError:
+            continue
+        created.append((str(path), os.lstat(path).st_ino))
+    return created
+
+
+def _remove_if_ours(path: str, inode: int) -> None:
+    try:
+        if os.lstat(path).st_ino == inode:
+            os.rmdir(path)  # fails, as it should, when somebody put something in
+    except OSError:
+        return
+
+
+def _is_last(users: int) -> bool:
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _load(register: int) -> list[tuple[str, int]]:
+    data = os.pread(register, 1 << 20, 0)
+    try:
+        return [(str(path), int(inode)) for path, inode in json.loads(data or b"[]")]
+    except ValueError:
+        return []
+
+
+def _store(register: int, entries: list[tuple[str, int]]) -> None:
+    data = json.dumps(entries).encode("utf-8")
+    os.ftruncate(register, 0)
+    os.pwrite(register, data, 0)

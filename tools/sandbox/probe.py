@@ -1,0 +1,86 @@
+"""Finding out, once a process, which mechanism can confine commands here.
+
+A mechanism counts as working when it runs ``true`` with the very options a command gets. The error
+text of the first failure is kept: it is what ``doctor`` prints.
+"""
+
+import functools
+import os
+import pwd
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.errors import SandboxUnavailable
+from tools.executables import find_trusted
+from tools.sandbox.run import MECHANISMS, Mechanism, Sandbox
+from tools.text import one_line
+
+_PROBE_TIMEOUT_S = 20.0  # normally 30 ms; a cold disk on a busy machine is slower
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxReport:
+    """The outcome. ``name`` is "" when no mechanism works; then the rest says why."""
+
+    name: str
+    reason: str = ""
+    hint: str = ""
+
+
+@functools.cache
+def probe() -> SandboxReport:
+    """Try the mechanisms of this system in order of strength; the answer is kept."""
+    return probe_now()
+
+
+def probe_now() -> SandboxReport:
+    """Try the mechanisms without looking at or keeping an earlier answer."""
+    last = SandboxReport("", "no mechanism for this system", "Commands need Linux.")
+    for mechanism in MECHANISMS:
+        report = _try(mechanism)
+        if report.name:
+            return report
+        last = report
+    return last
+
+
+def open_sandbox(root: Path) -> tuple[Sandbox | None, SandboxReport]:
+    """Return the sandbox of a workspace, or None with the reason."""
+    report = probe()
+    if not report.name:
+        return None, report
+    mechanism = next(known for known in MECHANISMS if known.name == report.name)
+    try:
+        return Sandbox(root, mechanism, home_folders(), os.environ), report
+    except SandboxUnavailable as error:
+        return None, SandboxReport("", str(error), error.hint)
+
+
+def home_folders() -> tuple[Path, ...]:
+    """The person's home folders: that of the environment, then that of the user database."""
+    homes = [os.environ.get("HOME", "")]
+    try:
+        homes.append(pwd.getpwuid(os.geteuid()).pw_dir)
+    except KeyError:
+        pass  # a container may run as a user without an entry
+    return tuple(dict.fromkeys(Path(os.path.realpath(home)) for home in homes if home))
+
+
+def _try(mechanism: Mechanism) -> SandboxReport:
+    if not find_trusted(mechanism.program, Path("/nonexistent")):
+        return SandboxReport("", f"{mechanism.program} is not installed", mechanism.install_hint)
+    output = bytearray()
+    with tempfile.TemporaryDirectory(prefix="ds4-probe-") as folder:
+        root = Path(os.path.realpath(folder))
+        try:
+            sandbox = Sandbox(root, mechanism, home_folders(), os.environ)
+            result = sandbox.run("true", _PROBE_TIMEOUT_S, threading.Event(), output.extend)
+        except SandboxUnavailable as error:
+            return SandboxReport("", str(error), error.hint)
+    if result.exit_code == 0:
+        return SandboxReport(mechanism.name)
+    said = one_line(output.decode("utf-8", errors="replace"))
+    reason = result.stopped_because or said or f"exit code {result.exit_code}"
+    return SandboxReport("", f"{mechanism.name} does not work: {reason}", mechanism.hint(reason))

@@ -1,0 +1,134 @@
+"""All tools of one workspace, and the outer edge that turns every failure into a result.
+
+The shell tool exists only with a working sandbox. Without one a command is not run at all.
+"""
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+from tools.arguments import check
+from tools.base import OnOutput, Preview, Tool, ToolResult
+from tools.edit import EditTool
+from tools.errors import ToolError
+from tools.executables import find_trusted
+from tools.listing import ListTool
+from tools.read import ReadTool
+from tools.sandbox.probe import SandboxReport, open_sandbox
+from tools.sandbox.run import Sandbox
+from tools.search import SearchTool
+from tools.seen import SeenFiles
+from tools.shell import ShellTool
+from tools.workspace import Workspace
+from tools.write import WriteTool
+
+DEFAULT_RESULT_BYTES = 32 << 10  # about 10,000 tokens: a third of a small context
+_log = logging.getLogger(__name__)
+
+
+class Toolbox:
+    """The tools a model may call in one folder.
+
+    Args:
+        root: the workspace, an existing folder.
+        sandbox: where commands run; None leaves the shell tool out.
+        report: why there is no sandbox, for people.
+        max_result_bytes: bound on the text of every result; choose less for a small context.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        sandbox: Sandbox | None,
+        report: SandboxReport | None = None,
+        max_result_bytes: int = DEFAULT_RESULT_BYTES,
+    ) -> None:
+        self.workspace = Workspace(root)
+        self.sandbox = sandbox
+        seen = SeenFiles()
+        tools: list[Tool] = [
+            ReadTool(self.workspace, seen, max_result_bytes),
+            WriteTool(self.workspace, seen),
+            EditTool(self.workspace, seen),
+            ListTool(self.workspace, max_result_bytes),
+            SearchTool(self.workspace, max_result_bytes, find_trusted("rg", self.workspace.root)),
+        ]
+        if sandbox is not None:
+            tools.append(ShellTool(sandbox, max_result_bytes))
+            self.sandbox_name = sandbox.name
+        else:
+            reason = report.reason if report is not None and report.reason else "not asked for"
+            self.sandbox_name = f"off: {reason}"
+        self.tools: dict[str, Tool] = {tool.name: tool for tool in tools}
+
+    @classmethod
+    def from_folder(cls, root: Path, max_result_bytes: int = DEFAULT_RESULT_BYTES) -> "Toolbox":
+        """Open the tools of a folder with the best sandbox this system has."""
+        sandbox, report = open_sandbox(root)
+        return cls(root, sandbox, report, max_result_bytes)
+
+    def close(self) -> None:
+        """Release the workspace."""
+        self.workspace.close()
+
+    def preview(self, name: str, arguments: dict[str, Any]) -> Preview:
+        """Say what a call would do; changes nothing.
+
+        Raises:
+            ToolError: the call cannot be carried out. ``run`` returns the same as a result.
+        """
+        tool = self._tool(name)
+        checked, _ = check(tool, arguments)
+        return tool.preview(checked)
+
+    def run(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        cancel: threading.Event | None = None,
+        on_output: OnOutput | None = None,
+    ) -> ToolResult:
+        """Carry out a call. Never raises for what a model or a file system can do wrong."""
+        title = name
+        try:
+            tool = self._tool(name)
+            checked, notes = check(tool, arguments)
+            result = tool.run(checked, cancel or threading.Event(), on_output or _drop)
+        except ToolError as error:
+            hint = f". {error.hint}" if error.hint else ""
+            return ToolResult(ok=False, text=f"{error}{hint}", title=title)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            return ToolResult(
+                ok=False, text=f"{name} failed: {reason}. Try another way.", title=title
+            )
+        except Exception:  # the tool runner's outer edge: a bug of ours must not end the turn
+            _log.exception("tool %s failed", name)
+            return ToolResult(
+                ok=False, text=f"{name} failed by an internal error. Try another way.", title=title
+            )
+        if not notes:
+            return result
+        return ToolResult(
+            ok=result.ok,
+            text=f"{result.text}\n({'; '.join(notes)})",
+            title=result.title,
+            diff=result.diff,
+            exit_code=result.exit_code,
+        )
+
+    def _tool(self, name: str) -> Tool:
+        tool = self.tools.get(name)
+        if tool is not None:
+            return tool
+        if name == ShellTool.name:
+            raise ToolError(
+                f"there is no {name} tool because the sandbox is {self.sandbox_name}",
+                "Use the other tools.",
+            )
+        raise ToolError(f"there is no tool {name!r}", f"The tools are: {', '.join(self.tools)}.")
+
+
+def _drop(text: str) -> None:
+    """Ignore live output when nobody watches."""

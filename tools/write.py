@@ -1,0 +1,79 @@
+"""The tool that creates a file or replaces a whole one."""
+
+import threading
+from typing import Any
+
+from tools.base import Access, OnOutput, Preview, ToolResult
+from tools.diff import unified_diff
+from tools.encoding import SAMPLE_BYTES, detect
+from tools.errors import ToolError
+from tools.seen import SeenFiles
+from tools.workspace import FileMissing, Workspace
+
+MAX_FILE_BYTES = 8 << 20  # more than any source file; a diff of it is still fast
+
+
+class WriteTool:
+    """Create a file, or replace one that was read before."""
+
+    name = "write"
+    description = "Create a file, or replace a file that was read, with the whole new content."
+    access = Access.WRITE
+    parameters: dict[str, Any] = {
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
+        "required": ["path", "content"],
+    }
+
+    def __init__(self, workspace: Workspace, seen: SeenFiles) -> None:
+        self._workspace = workspace
+        self._seen = seen
+
+    def preview(self, arguments: dict[str, Any]) -> Preview:
+        """Show the diff; raises when the file was not read or may not be written."""
+        relative, old, diff = self._plan(arguments)
+        verb = "create" if old is None else "overwrite"
+        return Preview(title=f"{verb} {relative}", diff=diff)
+
+    def run(
+        self, arguments: dict[str, Any], cancel: threading.Event, on_output: OnOutput
+    ) -> ToolResult:
+        """Write the file in one step."""
+        relative, old, diff = self._plan(arguments)
+        data = _encode(arguments["content"])
+        if cancel.is_set():
+            return ToolResult(ok=False, text="interrupted; nothing was written")
+        if data != old:
+            self._workspace.write_bytes(relative, data)
+        self._seen.note_content(relative, data)
+        content = arguments["content"]
+        n_lines = content.count("\n") + (not content.endswith("\n") and content != "")
+        verb = "Created" if old is None else "Unchanged" if data == old else "Replaced"
+        text = f"{verb} {relative}: {n_lines} lines, {len(data)} bytes."
+        return ToolResult(ok=True, text=text, title=f"write {relative}", diff=diff)
+
+    def _plan(self, arguments: dict[str, Any]) -> tuple[str, bytes | None, str]:
+        """Return the path, the old content if there is one, and the diff."""
+        relative = str(self._workspace.check_writable(arguments["path"]))
+        content = arguments["content"]
+        if len(_encode(content)) > MAX_FILE_BYTES:
+            raise ToolError(
+                f"content has more than {MAX_FILE_BYTES} bytes", "Write a smaller file."
+            )
+        try:
+            old = self._workspace.read_bytes(relative, MAX_FILE_BYTES)
+        except FileMissing:
+            return relative, None, unified_diff("", content, relative)
+        if not self._seen.is_current(relative, old) and old != _encode(content):
+            if self._seen.knows(relative):
+                raise ToolError(
+                    f"{relative} was changed since it was read", "Read it again, then write."
+                )
+            raise ToolError(f"{relative} exists and was not read", "Read it first, then write.")
+        encoding = detect(old[:SAMPLE_BYTES], len(old) <= SAMPLE_BYTES, relative, len(old))
+        return relative, old, unified_diff(encoding.decode(old), content, relative)
+
+
+def _encode(content: str) -> bytes:
+    # A model's JSON may hold half of a surrogate pair, which no encoding can write.
+    return content.encode("utf-8", errors="replace")
