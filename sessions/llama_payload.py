@@ -277,7 +277,7 @@ def _read_into(file: BinaryIO, piece: memoryview) -> int:
     """Fill ``piece`` from the file; return fewer bytes than its length at the end of the file."""
     done = 0
     while done < len(piece):
-        n_bytes = file.readinto(piece[done:])  # type: ignore[attr-defined]
+        n_bytes = file.readinto(piece[done:])  # type: ignore[attr-defined] # BinaryIO hides it
         if not n_bytes:
             break
         done += n_bytes

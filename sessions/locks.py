@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from sessions.errors import CheckpointError
 from sessions.safe_file import FILE_MODE
@@ -28,7 +29,7 @@ def folder_lock(folder: Path, timeout_s: float = FOLDER_LOCK_TIMEOUT_S) -> Itera
     Raises:
         CheckpointError: another process has held it all the time.
     """
-    descriptor = os.open(folder / FOLDER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    descriptor = _open_lock_file(folder / FOLDER_LOCK)
     try:
         deadline = time.monotonic() + timeout_s
         while not _try_lock(descriptor):
@@ -58,7 +59,7 @@ class SessionLock:
         """
         self._path = path
         while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            descriptor = _open_lock_file(path)
             if not _try_lock(descriptor):
                 owner = os.read(descriptor, 20).decode("ascii", "replace").strip()
                 os.close(descriptor)
@@ -69,9 +70,10 @@ class SessionLock:
             if _is_same_file(descriptor, path):
                 break
             os.close(descriptor)  # its owner removed it between our open and our lock
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
         self._descriptor = descriptor
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without a name in it
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
 
     def release(self) -> None:
         """Give the lock back. A second call does nothing."""
@@ -82,7 +84,7 @@ class SessionLock:
         os.close(self._descriptor)
         self._descriptor = -1
 
-    def __enter__(self) -> "SessionLock":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -92,6 +94,13 @@ class SessionLock:
         traceback: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def _open_lock_file(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    if os.fstat(descriptor).st_mode & FILE_MODE != FILE_MODE:
+        os.fchmod(descriptor, FILE_MODE)  # a strict umask would shut out our next process
+    return descriptor
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -34,6 +34,8 @@ from sessions.safe_file import make_folder, plain_errors, staged, sync_folder
 _PREFIX = re.compile(r"[0-9a-f]{1,40}")
 _LIST_HINT = "List the sessions and choose another one."
 _MAX_CANDIDATES = 5  # in a message
+_Records = list[SessionRecord]  # inside the class, `list` is its method
+_Found = list[tuple[SessionRecord, int]]  # with the time of the file, ns
 
 
 class SessionStore:
@@ -175,7 +177,7 @@ class SessionStore:
         """Return the conversation that was used last in this folder."""
         return next((record for record in self.list() if record.cwd == str(cwd)), None)
 
-    def list(self) -> list[SessionRecord]:
+    def list(self) -> _Records:
         """Return the conversations, last used first, without reading their states.
 
         Files of other programs are passed over. Broken ones are told in ``damaged``.
@@ -183,7 +185,14 @@ class SessionStore:
         Raises:
             CheckpointError: the folder can't be read.
         """
-        found, damaged = [], []
+        records, damaged = self._scan()
+        self.damaged = tuple(damaged)
+        return records
+
+    def _scan(self) -> tuple[_Records, Sequence[DamagedFile]]:
+        """Describe every session, last used first, and every broken file."""
+        found: _Found = []
+        damaged = []
         with plain_errors("list the sessions", self.folder / folder.SUFFIX):
             paths = folder.session_paths(self.folder)
         for identifier, path in paths.items():
@@ -197,9 +206,8 @@ class SessionStore:
             except CheckpointError as error:
                 if not isinstance(error.__cause__, FileNotFoundError):  # deleted meanwhile
                     damaged.append(DamagedFile(path, str(error)))
-        self.damaged = tuple(damaged)
         found.sort(key=lambda entry: (entry[0].last_used, entry[1]), reverse=True)
-        return [record for record, _ in found]
+        return [record for record, _ in found], damaged
 
     def _find(self, id_prefix: str) -> tuple[str, Path]:
         """Return the id that a prefix stands for, and its file."""
@@ -212,7 +220,7 @@ class SessionStore:
             paths = folder.session_paths(self.folder)
         matches = {key: path for key, path in paths.items() if key.startswith(prefix)}
         if len(matches) > 1:  # what can't be loaded can't be meant
-            sound = {record.id: record for record in self.list() if record.id in matches}
+            sound = {record.id: record for record in self._scan()[0] if record.id in matches}
             if len(sound) == 1:
                 matches = {key: path for key, path in matches.items() if key in sound}
             else:

@@ -3,10 +3,13 @@
 import numpy as np
 
 from engine.state import SessionState
+from sessions.record import SavedFile, SessionMeta
+from sessions.store import SessionStore
 
 FINGERPRINT = "5c" * 32
 TEXT = "<|im_start|>user\nGrüße<|im_end|>\n".encode()
 CREATED_AT = 1_779_364_800
+META = SessionMeta("/home/me/project", "smollm2-135m")
 
 
 def make_state(
@@ -15,7 +18,7 @@ def make_state(
     n_heads: int = 1,
     head_dim: int = 2,
     n_vocab: int = 5,
-    ctx: int = 64,
+    ctx: int = 4096,
     seed: int = 0,
     fingerprint: str = FINGERPRINT,
 ) -> SessionState:
@@ -47,3 +50,14 @@ def assert_same(left: SessionState, right: SessionState) -> None:
         assert array.dtype == right.arrays[name].dtype
         assert array.shape == right.arrays[name].shape
         assert array.tobytes() == right.arrays[name].tobytes()
+
+
+def save(
+    store: SessionStore,
+    title: str = "Fix the build",
+    created_at: int = CREATED_AT,
+    meta: SessionMeta = META,
+    **shape: int,
+) -> SavedFile:
+    """Save ``make_state(**shape)``."""
+    return store.save(make_state(**shape), TEXT, title=title, created_at=created_at, meta=meta)
