@@ -54,18 +54,18 @@ def check_fits(plan: ModelPlan, ops: Ops, ctx: int, free: int | None) -> None:
     budget = free if on_device is None else on_device
     if budget is None:
         return
-    weights = plan.weight_bytes(ops.weight_bytes) + _WORKING_BYTES
-    needed = weights + plan.cache_bytes(ctx)
+    weights = plan.weight_bytes(ops)
+    needed = weights + _WORKING_BYTES + plan.cache_bytes(ctx)
     if needed <= budget:
         return
-    largest = max(0, budget - weights) // plan.cache_bytes(1)
+    largest = max(0, budget - weights - _WORKING_BYTES) // plan.cache_bytes(1)
     if largest >= _MIN_USEFUL_CTX:
         hint = f"Use --ctx {largest // 256 * 256}, or a smaller model."
     else:
         hint = "Use a smaller model, or close other programs."
     raise NotEnoughMemory(
         f"the model needs {_gib(needed)} at a context of {ctx} tokens "
-        f"({_gib(plan.weight_bytes(ops.weight_bytes))} of it weights), "
+        f"({_gib(weights)} of it weights), "
         f"but {_gib(budget)} are available",
         hint,
     )

@@ -69,9 +69,9 @@ BLOCK: dict[int, BlockFormat] = {
     41: BlockFormat("Q1_0", 128, 18),
 }
 
-# Values decoded at a time: 32 Ki values are 128 KiB of float32, so the passes over one chunk stay
-# in the second-level cache. Measured: 16 to 64 Ki are equal, 1 Mi is 1.7 times slower.
-_CHUNK_VALUES = 32 * 1024
+# Values decoded at a time: 64 Ki values are 256 KiB of float32, so the passes over one chunk stay
+# in the second-level cache. Measured: 32 to 128 Ki are equal, 1 Mi is 1.7 times slower.
+_CHUNK_VALUES = 64 * 1024
 
 
 def can_dequantize(type_id: int) -> bool:
@@ -265,35 +265,45 @@ def _q3_k(blocks: np.ndarray, out: np.ndarray) -> None:
     _scaled(integers.reshape(-1, 256), factors, out)
 
 
-def _six_bit_pairs(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Unpack the 12 bytes of Q4_K and Q5_K: eight scales and eight offsets of 6 bits [n, 8].
+def _sub_block_factors(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Read the first 16 bytes of Q4_K and Q5_K: scales and offsets of 8 sub-blocks [n, 8] float32.
 
-    The first four of each have a byte of their own; the last four have their low bits in the
-    third group of bytes and their two high bits on top of the first four.
+    Two f16 factors, then 12 bytes with eight scales and eight offsets of 6 bits: the first four
+    of each have a byte of their own; the last four have their low bits in the third group of four
+    bytes and their two high bits on top of the first four.
     """
-    first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:]
-    scales = np.concatenate([first & 63, (third & 15) | ((first >> 6) << 4)], axis=1)
-    offsets = np.concatenate([second & 63, (third >> 4) | ((second >> 6) << 4)], axis=1)
-    return scales, offsets
+    factors = blocks[:, :4].copy().view(np.float16).T.astype(np.float32)  # [2, n]
+    # Transposed, so that every operation runs over long rows: three times faster.
+    packed = np.ascontiguousarray(blocks[:, 4:16].T)  # [12, n]
+    scales, offsets = np.empty((2, 8, len(blocks)), np.uint8)
+    np.bitwise_and(packed[:4], 63, out=scales[:4])
+    np.bitwise_and(packed[4:8], 63, out=offsets[:4])
+    np.bitwise_and(packed[8:], 15, out=scales[4:])
+    np.right_shift(packed[8:], 4, out=offsets[4:])
+    high = packed[:8] >> 6
+    high <<= 4
+    scales[4:] |= high[:4]
+    offsets[4:] |= high[4:]
+    return (scales * factors[0]).T, (offsets * factors[1]).T
 
 
 def _q4_k(blocks: np.ndarray, out: np.ndarray) -> None:
     """two f16 factors; 8 pairs of 6 bits; 128 bytes of nibbles in runs of 32."""
-    scales, offsets = _six_bit_pairs(blocks[:, 4:16])
-    _scaled(_nibbles(blocks[:, 16:], 32), _half(blocks, 0) * scales, out)
-    _shifted(_half(blocks, 2) * offsets, out)
+    scales, offsets = _sub_block_factors(blocks)
+    _scaled(_nibbles(blocks[:, 16:], 32), scales, out)
+    _shifted(offsets, out)
 
 
 def _q5_k(blocks: np.ndarray, out: np.ndarray) -> None:
     """As Q4_K, with 32 bytes of high bits before the nibbles: bit b of byte l for 32 b + l."""
-    scales, offsets = _six_bit_pairs(blocks[:, 4:16])
+    scales, offsets = _sub_block_factors(blocks)
     integers = _nibbles(blocks[:, 48:], 32).reshape(-1, 8, 32)
     high = blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None]  # [n, 8, 32]
     high &= 1
     high <<= 4
     integers |= high
-    _scaled(integers.reshape(-1, 256), _half(blocks, 0) * scales, out)
-    _shifted(_half(blocks, 2) * offsets, out)
+    _scaled(integers.reshape(-1, 256), scales, out)
+    _shifted(offsets, out)
 
 
 def _q6_k(blocks: np.ndarray, out: np.ndarray) -> None:

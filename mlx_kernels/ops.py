@@ -12,6 +12,7 @@ values of a head, V vocabulary. All activations are float32.
 import importlib
 import importlib.util
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -59,17 +60,19 @@ class KvBuffer(Protocol):
 
 
 class Ops(Protocol):
-    """The operations. ``device`` is the concrete name; ``weight_bytes`` what one value of a
-    matrix takes in memory (4: float32, 2: float16)."""
+    """The operations of one device, whose concrete name is ``device``."""
 
     device: str
-    weight_bytes: int
 
     def free_bytes(self) -> int | None:
         """Memory of its own that the device has left; None where it shares the computer's."""
 
-    def matrix(self, dense: np.ndarray) -> Array:
-        """Hand over a weight matrix, float32 [out, in]. The caller must not write to it later."""
+    def matrix(self, parts: Sequence[PackedMatrix]) -> Array:
+        """Take over weights: packed [out_i, in] matrices, used as one [out, in] with the first on
+        top. How they are held is the device's choice; ``linear`` understands the result."""
+
+    def matrix_bytes(self, type_id: int, shape: tuple[int, ...]) -> int:
+        """Memory that ``matrix`` takes for a packed matrix of that block format and shape."""
 
     def vector(self, values: np.ndarray) -> Array:
         """Hand over norm weights or a bias, float32 [N]."""

@@ -3,12 +3,9 @@
 Everything is checked before the first weight is decoded, so a wrong file fails at once.
 """
 
-import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event
-from typing import Self
 
 import numpy as np
 
@@ -17,9 +14,6 @@ from engine.families.base import Array, LoadProgress
 from engine.gguf_file import GgufFile
 from mlx_kernels.blocks import BLOCK, PackedMatrix, can_dequantize, dequantize
 from mlx_kernels.ops import Ops
-
-_MAX_THREADS = 8  # decoding is bound by memory beyond that
-_SLICE_VALUES = 2 << 20  # a thread's share of a matrix: small enough to spread, big enough to pay
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +51,7 @@ def check_tensors(gguf: GgufFile, needs: Iterable[TensorNeed]) -> None:
 
 
 class WeightLoader:
-    """Decodes tensors with a few threads and hands them to a device.
-
-    Used as a context manager by the thread that owns the device; its pool ends with it.
-    """
+    """Hands tensors to a device, and counts. Used by the thread that owns the device."""
 
     def __init__(
         self,
@@ -76,13 +67,6 @@ class WeightLoader:
         self._done_bytes = 0
         self._progress = progress
         self._cancel = cancel
-        self._pool = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), "weights")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
 
     def matrix(self, *names: str) -> Array:
         """Load matrices of equal width as one, the rows of the first on top.
@@ -91,25 +75,9 @@ class WeightLoader:
             LoadCancelled: the cancel event was set.
         """
         self._check_cancel()
-        infos = [self._gguf.tensors[name] for name in names]
-        n_rows, n_columns = sum(info.shape[0] for info in infos), infos[0].shape[1]
-        dense = np.empty((n_rows, n_columns), np.float32)
-        slice_rows = max(1, _SLICE_VALUES // n_columns)
-        jobs = []
-        row = 0
-        for info in infos:
-            raw = self._gguf.data(info.name).reshape(info.shape[0], -1)  # [R, bytes per row]
-            for start in range(0, info.shape[0], slice_rows):
-                part = raw[start : start + slice_rows]
-                out = dense[row + start : row + start + len(part)]
-                jobs.append(
-                    self._pool.submit(dequantize, info.type_id, part.reshape(-1), out.shape, out)
-                )
-            row += info.shape[0]
-        for job in jobs:
-            job.result()
+        matrix = self._ops.matrix([self.packed(name) for name in names])
         self._count(names)
-        return self._ops.matrix(dense)
+        return matrix
 
     def vector(self, *names: str) -> Array:
         """Load vectors as one, end to end."""

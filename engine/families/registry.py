@@ -26,8 +26,8 @@ class ModelPlan(Protocol):
     n_vocab: int
     ctx_train: int
 
-    def weight_bytes(self, bytes_per_value: int) -> int:
-        """Memory of the weights on a device whose matrices take so many bytes a value."""
+    def weight_bytes(self, ops: Ops) -> int:
+        """Memory of the weights on a device."""
 
     def cache_bytes(self, n_tokens: int) -> int:
         """Memory of one session's state at ``n_tokens`` positions."""

@@ -5,9 +5,13 @@ so nothing is copied or transposed. With one position a product reads each weigh
 memory bandwidth is the limit; with many positions arithmetic is.
 """
 
+from collections.abc import Sequence
+from math import prod
+
 import numpy as np
 
 from mlx_kernels.blocks import PackedMatrix
+from mlx_kernels.dense import decode_stacked
 from mlx_kernels.ops import RopeSpec
 
 _GROW_ROWS = 256  # a buffer at least doubles, and starts with this many positions
@@ -77,7 +81,6 @@ class CpuOps:
     """``mlx_kernels.ops.Ops`` for NumPy arrays."""
 
     device = "cpu"
-    weight_bytes = 4
 
     def __init__(self) -> None:
         # The turns of the last positions asked for: every layer asks for the same ones.
@@ -88,9 +91,13 @@ class CpuOps:
         """See ``Ops``."""
         return None
 
-    def matrix(self, dense: np.ndarray) -> np.ndarray:
-        """See ``Ops``. The array itself: nothing is copied."""
-        return dense
+    def matrix(self, parts: Sequence[PackedMatrix]) -> np.ndarray:
+        """See ``Ops``. Dense float32 [out, in]."""
+        return decode_stacked(parts)
+
+    def matrix_bytes(self, type_id: int, shape: tuple[int, ...]) -> int:
+        """See ``Ops``."""
+        return 4 * prod(shape)
 
     def vector(self, values: np.ndarray) -> np.ndarray:
         """See ``Ops``."""

@@ -10,10 +10,14 @@ the sum inside it float32. Rounding a weight to 11 bits is some 20 times finer t
 the 4- to 6-bit integers it was decoded from.
 """
 
+from collections.abc import Sequence
+from math import prod
+
 import mlx.core as mx
 import numpy as np
 
 from mlx_kernels.blocks import PackedMatrix
+from mlx_kernels.dense import decode_stacked
 from mlx_kernels.ops import RopeSpec
 
 _GROW_ROWS = 256  # a buffer at least doubles, and starts with this many positions
@@ -95,7 +99,6 @@ class MlxOps:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.weight_bytes = 4 if device == "mlx-cpu" else 2
         self._weight_type = mx.float32 if device == "mlx-cpu" else mx.float16
         self._rope: tuple[RopeSpec | None, mx.array | None] = (None, None)
         # For the whole process: a process that opens two devices of MLX uses the last one.
@@ -108,11 +111,15 @@ class MlxOps:
         total = mx.device_info().get("total_memory")
         return None if total is None else int(total) - mx.get_active_memory()
 
-    def matrix(self, dense: np.ndarray) -> mx.array:
-        """See ``Ops``. Copies, and evaluates: a lazy array would be bound to this thread."""
-        weight = mx.array(dense.astype(np.float16) if self.weight_bytes == 2 else dense)
+    def matrix(self, parts: Sequence[PackedMatrix]) -> mx.array:
+        """See ``Ops``. Evaluated: a lazy array would be bound to this thread."""
+        weight = mx.array(decode_stacked(parts)).astype(self._weight_type)
         mx.eval(weight)
         return weight
+
+    def matrix_bytes(self, type_id: int, shape: tuple[int, ...]) -> int:
+        """See ``Ops``."""
+        return self._weight_type.size * prod(shape)
 
     def vector(self, values: np.ndarray) -> mx.array:
         """See ``Ops``."""

@@ -6,7 +6,6 @@ larger products are faster on every device.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 from threading import Event
 
 from engine.families.base import Array, LoadProgress
@@ -58,14 +57,12 @@ class LlamaPlan:
         """Context the model was trained for, tokens."""
         return self.config.ctx_train
 
-    def weight_bytes(self, bytes_per_value: int) -> int:
-        """Memory of the decoded matrices. The embedding is not one: it stays in the file."""
-        matrices = {
-            name: info.shape for name, info in self.gguf.tensors.items() if len(info.shape) == 2
-        }
+    def weight_bytes(self, ops: Ops) -> int:
+        """Memory of the matrices on a device. An untied embedding is not one: it stays packed."""
+        matrices = {name: info for name, info in self.gguf.tensors.items() if len(info.shape) == 2}
         if not self.config.is_tied:
             del matrices[_EMBEDDING]
-        return bytes_per_value * sum(prod(shape) for shape in matrices.values())
+        return sum(ops.matrix_bytes(info.type_id, info.shape) for info in matrices.values())
 
     def cache_bytes(self, n_tokens: int) -> int:
         """Memory of a session's keys and values, float32."""
@@ -84,14 +81,14 @@ class LlamaPlan:
             total -= gguf.tensors[_EMBEDDING].n_bytes
         if _ROPE_FACTORS in gguf.tensors:
             total -= gguf.tensors[_ROPE_FACTORS].n_bytes
-        with WeightLoader(gguf, ops, total, progress, cancel) as loader:
-            weights = LlamaWeights(
-                embedding=loader.packed(_EMBEDDING),
-                layers=[_load_layer(loader, config, i) for i in range(config.n_layers)],
-                output_norm=loader.vector("output_norm.weight"),
-                output=loader.matrix(_EMBEDDING if config.is_tied else "output.weight"),
-                rope=self._rope(),
-            )
+        loader = WeightLoader(gguf, ops, total, progress, cancel)
+        weights = LlamaWeights(
+            embedding=loader.packed(_EMBEDDING),
+            layers=[_load_layer(loader, config, i) for i in range(config.n_layers)],
+            output_norm=loader.vector("output_norm.weight"),
+            output=loader.matrix(_EMBEDDING if config.is_tied else "output.weight"),
+            rope=self._rope(),
+        )
         return LlamaModel(config, weights, ops)
 
     def _rope(self) -> RopeSpec:
