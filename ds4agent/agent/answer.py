@@ -86,6 +86,12 @@ class Answering:
         self._thinking = thinking
         self._stream = stream
         self._meter = meter
+        self._parser: StreamParser | None = None
+
+    @property
+    def in_thinking(self) -> bool:
+        """True when the last answer, ended or broken off, is inside unclosed thinking."""
+        return self._parser is not None and self._parser.in_thinking
 
     def run(
         self, max_tokens: int, cancel: threading.Event, look_around: Callable[[], None]
@@ -95,9 +101,10 @@ class Answering:
         ``look_around`` is called between tokens.
         """
         parser = self._conversation.chat.parser(self._conversation.tools, self._thinking)
+        self._parser = parser
         answer, ids, watch = Answer(), CallIds(), RepetitionWatch()
         options = self._sampling
-        self._meter.begin_round()
+        self._meter.begin_round(self._conversation.n_tokens)
         left = max_tokens
         answer.end = End.TOO_LONG
         while left > 0 and answer.end is End.TOO_LONG:
@@ -141,8 +148,7 @@ class Answering:
         else:
             for event in parser.feed(token.data):
                 self._show(event, answer, ids)
-        # The sampled token is on its way into the state: count it as there.
-        self._meter.count_token(len(self._conversation.session.tokens) + 1)
+        self._meter.count_token()
 
     def _show(self, event: ParserEvent, answer: Answer, ids: CallIds) -> None:
         match event:

@@ -46,6 +46,11 @@ class Archive:
         self._lock: SessionLock | None = None
         self._lock_id = ""
 
+    @property
+    def n_head_tokens(self) -> int:
+        """Tokens of the system prompt with its tools."""
+        return len(self._head)
+
     def begin(
         self, progress: Progress | None, cancel: threading.Event
     ) -> tuple[Conversation, SyncReport, str]:

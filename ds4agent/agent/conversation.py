@@ -94,9 +94,9 @@ class Conversation:
         """Take what the session has sampled into the open turn."""
         self._live = tuple(self.session.tokens)
 
-    def commit(self) -> None:
-        """Declare the open turn's tokens a legal place for the next turn."""
-        self.transcript = self._live
+    def commit(self, n_open: int = 0) -> None:
+        """Declare the open turn's tokens, but the last ``n_open``, a legal place for a turn."""
+        self.transcript = self._live[: len(self._live) - n_open]
 
     def drop_open_turn(self) -> None:
         """Forget what was added after the last legal place."""

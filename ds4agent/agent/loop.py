@@ -88,6 +88,7 @@ class Turn:
         )
         self._history = CallHistory()
         self._n_malformed = 0  # in a row
+        self._has_open_answer = False
         ctx = conversation.session.ctx
         self._closing_reserve = max(48, min(160, ctx // 16))
         self._answer_reserve = self._closing_reserve + max(32, min(512, ctx // 16))
@@ -95,8 +96,7 @@ class Turn:
     def run(self, text: str) -> TurnReport:
         """Deliver a message and let the model work until it is done or stopped.
 
-        Raises:
-            Exception: what the engine raises; ``abandon`` then closes the turn.
+        An error of the engine is passed on; the caller then calls ``abandon``.
         """
         self._stream.emit(TurnStarted(text))
         self._conversation.drop_open_turn()
@@ -104,7 +104,7 @@ class Turn:
         missing = len(message) + self._answer_reserve - self._conversation.n_free
         if missing > 0:
             return self._report(_too_long(len(message), self._conversation.n_free, missing))
-        if not self._prefill([*message, *self._opening()]):
+        if not self._prefill_and_open(message):
             self._conversation.drop_open_turn()
             self._stream.emit(
                 Notice(
@@ -125,10 +125,13 @@ class Turn:
                 return self._report(stop)
         raise AssertionError("the last round always stops")
 
-    def abandon(self) -> TurnReport:
+    def abandon(self, error: str) -> TurnReport:
         """Close what an error left open; what cannot be closed is taken back."""
-        self._conversation.settle()
-        return self._report(None)
+        if self._has_open_answer:
+            self._conversation.adopt_generated()
+            self._close_answer(has_stop_token=False, in_thinking=self._answering.in_thinking)
+            self._conversation.commit()
+        return self._report(_Stop(Outcome.ERROR, error))
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -137,9 +140,14 @@ class Turn:
         room = self._conversation.n_free - self._closing_reserve
         budget = max(1, min(self._settings.max_tokens, room))
         answer = self._answering.run(budget, self._mailbox.cancel, self._look_around)
-        close = AssistantClose(answer.has_stop_token, answer.in_thinking)
-        self._finish_prefill([close])
+        self._close_answer(answer.has_stop_token, answer.in_thinking)
         return answer
+
+    def _close_answer(self, has_stop_token: bool, in_thinking: bool) -> None:
+        """Compute the closing tokens, interrupted or not: the boundary must be legal."""
+        close = self._conversation.render([AssistantClose(has_stop_token, in_thinking)])
+        self._meter.count_prefill(self._conversation.feed(close))
+        self._has_open_answer = False
 
     def _reason_to_end(self, answer: Answer) -> _Stop | None:
         match answer.end:
@@ -208,8 +216,8 @@ class Turn:
         if answer.calls or not answer.malformed:
             self._n_malformed = 0
             return None
-        if answer.end is End.TOO_LONG:
-            return self._limit_reached()
+        if answer.end in (End.TOO_LONG, End.REPEATING):
+            return self._reason_to_end(answer)
         self._n_malformed += 1
         if self._n_malformed < MALFORMED_IN_A_ROW:
             return None
@@ -256,7 +264,7 @@ class Turn:
                 self._mailbox.put_back(typed)
             self._hand_over_shortly(results)
             return self._limit_reached()
-        if not self._prefill([*tokens, *self._opening()]):
+        if not self._prefill_and_open(tokens):
             # The model has read a part of it at most. It gets the short form, which costs nothing.
             if typed:
                 self._mailbox.put_back(typed)
@@ -274,7 +282,7 @@ class Turn:
             tokens = self._conversation.render([ToolResults(short)])
             if len(tokens) <= room:
                 break
-        self._count(self._conversation.feed(tokens))
+        self._meter.count_prefill(self._conversation.feed(tokens))
         self._conversation.commit()
 
     def _fitting(self, results: list[tuple[str, str]], after: Sequence[Item]) -> list[int] | None:
@@ -292,30 +300,24 @@ class Turn:
             keep = len(text) - int((len(tokens) - room) * density * 1.1) - 120
             note = f"\n(cut: {len(text)} characters do not fit into the context; read less)"
             shown[i] = (name, _cut(text, max(keep, 0), note))
-            if keep <= 0 and len(shown) == 1:
-                return None
         return None
 
     # --- the live state -----------------------------------------------------------------------
 
-    def _opening(self) -> list[int]:
-        return self._conversation.render([AssistantOpen(self._thinking)])
-
-    def _prefill(self, tokens: Sequence[int]) -> bool:
-        """Compute new input; False when it was interrupted."""
+    def _prefill_and_open(self, tokens: Sequence[int]) -> bool:
+        """Compute new input and open an answer; False when it was interrupted."""
         self._stream.emit(PhaseChanged(Phase.PREFILL))
+        opening = self._conversation.render([AssistantOpen(self._thinking)])
+        wanted = [*tokens, *opening]
         report = self._conversation.feed(
-            tokens, prefill_reporter(self._stream), self._mailbox.cancel
+            wanted, prefill_reporter(self._stream, len(wanted)), self._mailbox.cancel
         )
-        self._count(report)
-        return not report.cancelled
-
-    def _finish_prefill(self, items: Sequence[Item]) -> None:
-        """Compute a few closing tokens, interrupted or not: the boundary must be legal."""
-        self._count(self._conversation.feed(self._conversation.render(items)))
-
-    def _count(self, report) -> None:
         self._meter.count_prefill(report)
+        if report.cancelled:
+            return False
+        self._conversation.commit(n_open=len(opening))
+        self._has_open_answer = True
+        return True
 
     def _report(self, stop: _Stop | None) -> TurnReport:
         usage = self._meter.usage(

@@ -10,24 +10,18 @@ from engine.state import SyncReport
 _INTERVAL_S = 0.1  # progress events: at most ten a second
 
 
-def prefill_reporter(stream: EventStream) -> Progress:
-    """Return a progress callback for one prefill that emits ``PrefillProgress``.
-
-    The rate counts only what is computed: the first call tells where that begins.
-    """
-    start_s = time.monotonic()
-    first: list[int] = []
-    last_s = 0.0
+def prefill_reporter(stream: EventStream, n_tokens: int) -> Progress:
+    """Say that ``n_tokens`` are to be computed, and return the progress callback for it."""
+    start_s = last_s = time.monotonic()
+    stream.emit(PrefillProgress(0, n_tokens, 0.0))
 
     def report(done: int, total: int) -> None:
         nonlocal last_s
         now_s = time.monotonic()
-        first.append(done) if not first else None
         if done < total and now_s - last_s < _INTERVAL_S:
             return
         last_s = now_s
-        elapsed_s = max(now_s - start_s, 1e-6)
-        stream.emit(PrefillProgress(done, total, (done - first[0]) / elapsed_s))
+        stream.emit(PrefillProgress(done, total, done / max(now_s - start_s, 1e-6)))
 
     return report
 
@@ -47,6 +41,7 @@ class Meter:
         self._prefill_s = 0.0
         self._generate_s = 0.0
         self._round_start_s = 0.0
+        self._round_base = 0
         self._round_generated = 0
         self._last_emit_s = 0.0
 
@@ -56,19 +51,22 @@ class Meter:
         self._prefilled += report.prefilled
         self._prefill_s += report.seconds
 
-    def begin_round(self) -> None:
+    def begin_round(self, context_tokens: int) -> None:
+        """Begin an answer; ``context_tokens`` are in the state before it."""
+        self._round_base = context_tokens
         self._round_start_s = time.monotonic()
         self._round_generated = 0
 
-    def count_token(self, context_tokens: int) -> None:
-        """Count one generated token; ``context_tokens`` are in the state with it."""
+    def count_token(self) -> None:
+        """Count one generated token."""
         self._generated += 1
         self._round_generated += 1
         now_s = time.monotonic()
         if now_s - self._last_emit_s >= _INTERVAL_S:
             self._last_emit_s = now_s
             rate = self._round_generated / max(now_s - self._round_start_s, 1e-6)
-            self._stream.emit(GenerationProgress(self._round_generated, rate, context_tokens))
+            n_context = self._round_base + self._round_generated
+            self._stream.emit(GenerationProgress(self._round_generated, rate, n_context))
 
     def end_round(self) -> None:
         self._generate_s += time.monotonic() - self._round_start_s

@@ -28,8 +28,8 @@ A turn::
         [PhaseChanged(APPROVAL) ApprovalNeeded]     until Answer or interrupt()
         [PhaseChanged(TOOL) ToolOutput*]
         ToolFinished                                always, also for a call that was not run
-      [QueueChanged MessageDelivered]               what was typed meanwhile goes with the results
-      PREFILL, GENERATING, ... until an answer has no call
+      PREFILL, GENERATING, ... until an answer has no call. What was typed meanwhile goes with
+      the results: QueueChanged(()) before that PREFILL, MessageDelivered after it.
     [PhaseChanged(SAVING) (Saved(automatic=True) | Notice(level="warning"))]
     TurnEnded
     PhaseChanged(IDLE), or at once QueueChanged(()) TurnStarted ... when messages are queued
@@ -223,7 +223,7 @@ class AgentWorker:
             self._begin()
         self._mailbox.opened()
         if self._start.prompt and not problem:
-            self._mailbox.post(Submit(self._start.prompt))
+            self._mailbox.put_back(self._start.prompt)
 
     def _resume_id(self) -> tuple[str, str]:
         """Return the whole id of the conversation to resume, or why there is none.
@@ -267,9 +267,8 @@ class AgentWorker:
     def _begin(self) -> None:
         start_s = time.monotonic()
         self._stream.emit(PhaseChanged(Phase.PREFILL, "system prompt"))
-        conversation, report, warning = self._archive.begin(
-            prefill_reporter(self._stream), self._mailbox.cancel
-        )
+        progress = prefill_reporter(self._stream, self._archive.n_head_tokens)
+        conversation, report, warning = self._archive.begin(progress, self._mailbox.cancel)
         if warning:
             self._stream.emit(Notice(warning, "warning"))
         self._replace(conversation, report, time.monotonic() - start_s)
@@ -322,11 +321,13 @@ class AgentWorker:
         reports: list[TurnReport] = []
         error = self._attempt(lambda: reports.append(turn.run(text)))
         if error:
-            self._attempt(conversation.settle)
-            used = Usage(
-                context_tokens=len(conversation.transcript), context_size=conversation.session.ctx
-            )
-            reports = [TurnReport(Outcome.ERROR, used, error)]
+            # When even closing it fails, the turn ends at its last legal place.
+            if self._attempt(lambda: reports.append(turn.abandon(error))):
+                conversation.drop_open_turn()
+                used = Usage(
+                    context_tokens=conversation.n_tokens, context_size=conversation.session.ctx
+                )
+                reports.append(TurnReport(Outcome.ERROR, used, error))
         self._save_after_turn()
         report = reports[0]
         self._warn_when_full(report.usage)

@@ -1,0 +1,362 @@
+"""The command line. Only the standard library is imported here; the rest when it is needed."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ds4agent import paths
+from ds4agent.config import Config, load_config, show
+from ds4agent.errors import ConfigError, UsageError, explain, is_expected
+from ds4agent.events import Mode, Start
+from ds4agent.headless import FORMATS, run_headless
+
+_SUBCOMMANDS = ("config", "doctor", "models", "sessions")
+_DEVICES = ("auto", "metal", "cuda", "cpu", "mlx-cpu")
+_STDIN = "-"  # -p without a text
+_PICK = "?"  # --resume without an id
+_EPILOG = """\
+subcommands (`ds4-agent NAME --help`):
+  models list|pull|verify|info    model files
+  sessions list|show|delete       saved conversations
+  config show                     settings and where they come from
+  doctor                          what a bug report needs
+
+exit codes: 0 done, 1 error or limit, 2 usage, 3 refused, 130 interrupted
+"""
+
+
+def main(argv: list[str] | None = None, open_engine: Callable[..., Any] | None = None) -> int:
+    """Run the program and return its exit code.
+
+    Args:
+        argv: arguments without the program's name; None takes those of the process.
+        open_engine: replaces loading a model file, for tests: called with a progress callback and
+            an event that asks it to give up.
+
+    Errors that were written for people become one line on standard error. Everything else becomes
+    one line too, and a traceback in the log.
+    """
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    try:
+        if arguments and arguments[0] in _SUBCOMMANDS:
+            return _subcommand(arguments)
+        return _agent(_parser().parse_args(arguments), open_engine)
+    except SystemExit as end:  # the parser's way to end: help, version, a wrong option
+        return end.code if isinstance(end.code, int) else 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:  # the program's outer edge: never a traceback on the screen
+        if is_expected(error):
+            print(f"ds4-agent: {explain(error)}", file=sys.stderr)
+            return 2 if isinstance(error, UsageError | ConfigError) else 1
+        _log_to_file()
+        logging.getLogger(__name__).error("unexpected error", exc_info=error)
+        print(
+            f"ds4-agent: internal error: {explain(error)}. Details are in {paths.log_file()}",
+            file=sys.stderr,
+        )
+        return 1
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells a wrong option in one line: the usage of all options would push it off the screen."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}. See {self.prog} --help.\n")
+
+
+# --- the agent ----------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="ds4-agent",
+        description="A coding agent in the terminal whose model runs inside this program.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("start_prompt", nargs="?", metavar="PROMPT", help="first message")
+    parser.add_argument("--version", action="version", version=f"ds4-agent {_version()}")
+    parser.add_argument(
+        "-p",
+        "--prompt",
+        nargs="?",
+        const=_STDIN,
+        metavar="TEXT",
+        help="do this without a screen and exit; without TEXT it is read from standard input",
+    )
+    parser.add_argument(
+        "--output-format", choices=FORMATS, help="without a screen: text (default), json, ..."
+    )
+
+    model = parser.add_argument_group("model")
+    model.add_argument("-m", "--model", metavar="NAME|FILE", help="a known name or a GGUF file")
+    model.add_argument("-c", "--ctx", type=_count, metavar="N", help="context length in tokens")
+    model.add_argument("--device", choices=_DEVICES, help="what computes")
+    model.add_argument("-n", "--tokens", type=_count, metavar="N", help="longest answer in tokens")
+    thinking = model.add_mutually_exclusive_group()
+    thinking.add_argument("--think", action="store_true", default=None, help="think first")
+    thinking.add_argument("--nothink", action="store_false", dest="think", help="answer at once")
+    model.add_argument("--temp", type=_number, metavar="F", help="0 takes the likeliest token")
+    model.add_argument("--top-p", type=_share, metavar="F", help="nucleus sampling, 0 to 1")
+    model.add_argument("--top-k", type=_size, metavar="N", help="sample among N tokens; 0: all")
+    model.add_argument("--min-p", type=_share, metavar="F", help="drop tokens below this share")
+    model.add_argument("--seed", type=_size, metavar="N", help="repeat the same sampling")
+
+    work = parser.add_argument_group("work")
+    work.add_argument(
+        "--approval",
+        choices=[mode.value for mode in Mode],
+        help="plan: read only; ask before changes; auto: edits and sandboxed commands run",
+    )
+    work.add_argument("--chdir", metavar="DIR", help="work in this folder")
+    resume = work.add_mutually_exclusive_group()
+    resume.add_argument(
+        "--continue", action="store_true", dest="resume_latest", help="go on here where it stopped"
+    )
+    resume.add_argument(
+        "--resume", nargs="?", const=_PICK, metavar="ID", help="go on with a saved conversation"
+    )
+    work.add_argument("--no-save", action="store_true", help="neither load nor save conversations")
+    return parser
+
+
+def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> int:
+    prompt, is_headless = _prompt(args)
+    if is_headless and args.resume == _PICK:
+        raise UsageError("--resume needs an ID without a screen", "See `ds4-agent sessions list`.")
+    if args.no_save and (args.resume or args.resume_latest):
+        raise UsageError("--no-save does not go with --continue and --resume", "Leave one out.")
+    cwd = _folder(args.chdir)
+    config = load_config(cwd).with_values(
+        {
+            "ctx": args.ctx,
+            "device": args.device,
+            "max_tokens": args.tokens,
+            "thinking": args.think,
+            "temperature": args.temp,
+            "top_p": args.top_p,
+            "top_k": args.top_k,
+            "min_p": args.min_p,
+            "seed": args.seed,
+            "approval": args.approval,
+        },
+        "command line",
+    )
+    if open_engine is None:
+        open_engine = _engine_opener(args.model, config)
+    start = Start(
+        resume_id="" if args.resume in (None, _PICK) else args.resume,
+        resume_latest=args.resume_latest,
+        prompt="" if is_headless else prompt,
+    )
+    _log_to_file()
+    worker = _worker(open_engine, config, cwd, start, is_headless, not args.no_save)
+    if is_headless:
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+        return run_headless(worker, prompt, args.output_format or "text", sys.stdout, sys.stderr)
+    return _screen(worker, opens_list=args.resume == _PICK)
+
+
+def _prompt(args: argparse.Namespace) -> tuple[str, bool]:
+    """Return the message, and whether the program runs without a screen.
+
+    ``-p TEXT`` never touches standard input: where a program starts another one, that is often a
+    pipe that nobody closes. Otherwise what is piped in belongs to the prompt:
+    ``git diff | ds4-agent "review this"``.
+    """
+    has_screen = sys.stdin.isatty() and sys.stdout.isatty()
+    is_headless = args.prompt is not None or not has_screen or args.output_format is not None
+    prompt = args.start_prompt or ""
+    if args.prompt not in (None, _STDIN):
+        if prompt:
+            raise UsageError("there are two prompts", "Give PROMPT or -p, not both.")
+        prompt = args.prompt
+    elif is_headless and (_is_piped() or args.prompt == _STDIN and not sys.stdin.isatty()):
+        piped = sys.stdin.buffer.read().decode("utf-8", "replace")
+        prompt = f"{prompt}\n\n{piped}".strip()
+    if is_headless and not prompt.strip():
+        raise UsageError("there is no prompt", "Use -p TEXT, or pipe it in.")
+    # Arguments that are no UTF-8 arrive as lone surrogates, which nothing can encode.
+    return prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), is_headless
+
+
+def _is_piped() -> bool:
+    """True when standard input is a pipe or a file, so that reading it comes to an end."""
+    import stat
+
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def _worker(
+    open_engine: Callable[..., Any],
+    config: Config,
+    cwd: Path,
+    start: Start,
+    is_headless: bool,
+    saves: bool,
+) -> Any:
+    from ds4agent.agent.prompt import project_instructions
+    from ds4agent.agent.settings import AgentSettings, default_sampling
+    from ds4agent.agent.worker import AgentWorker
+    from engine.sampler import SamplingOptions
+
+    # Agent work has a default of its own, see ``default_sampling``.
+    is_default = config.origin("temperature") == "default"
+    temperature = default_sampling().temperature if is_default else config.temperature
+    instructions = project_instructions(cwd)
+    settings = AgentSettings(
+        cwd=cwd,
+        mode=Mode(config.approval),
+        sampling=SamplingOptions(
+            temperature=temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            min_p=config.min_p,
+            seed=config.seed,
+        ),
+        max_tokens=config.max_tokens,
+        thinking=config.thinking,
+        store_folder=paths.kvcache_dir() if saves else None,
+        headless=is_headless,
+        max_rounds=config.max_rounds,
+        system_prompt_extra=instructions[1] if instructions else "",
+    )
+    return AgentWorker(open_engine, settings, start)
+
+
+def _engine_opener(model: str | None, config: Config) -> Callable[..., Any]:
+    from ds4agent.models import find_model
+
+    path = find_model(model, config).absolute()
+
+    def open_engine(progress: Callable[[int, int], None], cancel: Any) -> Any:
+        # Imported in the worker's thread: the screen is painted meanwhile.
+        from engine.engine import Engine
+
+        return Engine.open(
+            path, device=config.device, ctx=config.ctx, progress=progress, cancel=cancel
+        )
+
+    return open_engine
+
+
+def _screen(worker: Any, opens_list: bool) -> int:
+    from ds4agent.events import ListSessions
+    from ds4agent.tui.app import run_tui
+
+    if opens_list:
+        worker.send(ListSessions())
+    closed: list[str] = []
+    code = run_tui(worker, on_closed=closed.append)
+    if closed and closed[0]:
+        print(f"resume with: ds4-agent --resume {closed[0][:8]}")
+    return code
+
+
+# --- subcommands --------------------------------------------------------------------------------
+
+
+def _subcommand(arguments: list[str]) -> int:
+    from ds4agent import models_cli, sessions_cli
+
+    parser = _Parser(prog="ds4-agent")
+    subparsers = parser.add_subparsers(dest="subcommand", required=True)
+    models_cli.add_parser(subparsers)
+    sessions_cli.add_parser(subparsers)
+    config = subparsers.add_parser("config", help="show the settings")
+    actions = config.add_subparsers(dest="action", required=True, metavar="ACTION")
+    showing = actions.add_parser("show", help="every setting and its value")
+    showing.add_argument("--origin", action="store_true", help="say where each value comes from")
+    showing.set_defaults(run=_show_config)
+    doctor = subparsers.add_parser("doctor", help="what a bug report needs")
+    doctor.add_argument("-m", "--model", metavar="NAME|FILE", help="look at this model")
+    doctor.set_defaults(run=_doctor)
+    args = parser.parse_args(arguments)
+    _log_to_file()
+    return args.run(args)
+
+
+def _show_config(args: argparse.Namespace) -> int:
+    sys.stdout.write(show(load_config(Path.cwd()), with_origin=args.origin))
+    return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from ds4agent import doctor
+
+    return doctor.run(args)
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+def _folder(name: str | None) -> Path:
+    folder = Path(name).expanduser() if name else Path.cwd()
+    if not folder.is_dir():
+        raise UsageError(f"--chdir {name}: there is no such folder")
+    return folder.resolve()
+
+
+def _count(text: str) -> int:
+    return _checked(text, int, "a whole number above 0", lambda value: value > 0)
+
+
+def _size(text: str) -> int:
+    return _checked(text, int, "a whole number, 0 or more", lambda value: value >= 0)
+
+
+def _number(text: str) -> float:
+    return _checked(text, float, "a number, 0 or more", lambda value: 0 <= value < float("inf"))
+
+
+def _share(text: str) -> float:
+    return _checked(text, float, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+
+
+def _checked(text: str, kind: type, wanted: str, is_good: Callable[[Any], bool]) -> Any:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not is_good(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
+    return value
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("ds4-agent")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _log_to_file() -> None:
+    """Send warnings and tracebacks to the log; a folder that cannot be written is no reason to
+    refuse work."""
+    root = logging.getLogger()
+    if any(isinstance(handler, logging.FileHandler) for handler in root.handlers):
+        return
+    try:
+        paths.make_private(paths.log_file().parent)
+        handler = logging.FileHandler(paths.log_file(), encoding="utf-8")
+    except OSError:
+        handler = logging.NullHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
