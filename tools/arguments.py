@@ -33,9 +33,9 @@ def check(tool: Tool, arguments: object) -> tuple[dict[str, Any], list[str]]:
         if value is None:
             if name in tool.parameters["required"]:
                 raise ToolError(f"{tool.name} needs the argument {name}", shape(tool))
-            checked[name] = schema["default"]
+            checked[name] = tool.defaults[name]
             continue
-        checked[name] = _convert(tool, name, value, schema, notes)
+        checked[name] = _convert(tool, name, value, schema["type"], notes)
     return checked, notes
 
 
@@ -49,8 +49,8 @@ def shape(tool: Tool) -> str:
     return f"Give {', '.join(parts)}."
 
 
-def _convert(tool: Tool, name: str, value: Any, schema: dict[str, Any], notes: list[str]) -> Any:
-    match schema["type"]:
+def _convert(tool: Tool, name: str, value: Any, wanted: str, notes: list[str]) -> Any:
+    match wanted:
         case "string":
             if isinstance(value, str):
                 return value
@@ -65,16 +65,13 @@ def _convert(tool: Tool, name: str, value: Any, schema: dict[str, Any], notes: l
         case "integer":
             number = _integer(value)
             if number is not None:
-                low = schema.get("minimum", number)
-                high = schema.get("maximum", number)
+                low, high = tool.bounds.get(name, (number, number))
                 clamped = max(low, min(high, number))
                 if clamped != number:
                     notes.append(f"{name} was changed from {number} to {clamped}")
                 return clamped
     shown = one_line(repr(value), 60)
-    raise ToolError(
-        f"{name} of {tool.name} must be of type {schema['type']}, not {shown}", shape(tool)
-    )
+    raise ToolError(f"{name} of {tool.name} must be of type {wanted}, not {shown}", shape(tool))
 
 
 def _integer(value: Any) -> int | None:

@@ -43,6 +43,9 @@ class Tool(Protocol):
     description: str
     parameters: dict[str, Any]  # JSON schema object with "properties" and "required"
     access: Access
+    # Kept out of the schema, which the model pays for in every prompt.
+    defaults: dict[str, Any]  # values of the optional arguments
+    bounds: dict[str, tuple[int, int]]  # smallest and largest value; others are clamped
 
     def preview(self, arguments: dict[str, Any]) -> Preview:
         """Say what would happen. Changes nothing; raises ToolError when it cannot happen."""

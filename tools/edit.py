@@ -38,17 +38,19 @@ class EditTool:
     """Replace one piece of text that occurs exactly once."""
 
     name = "edit"
-    description = "Replace text in a file. old must occur exactly once in it."
+    description = "Replace old text, which must occur once in the file, by new text."
     access = Access.WRITE
     parameters: dict[str, Any] = {
         "type": "object",
         "properties": {
             "path": {"type": "string"},
-            "old": {"type": "string", "description": "existing text, without line numbers"},
-            "new": {"type": "string", "description": "replacement"},
+            "old": {"type": "string"},
+            "new": {"type": "string"},
         },
         "required": ["path", "old", "new"],
     }
+    defaults: dict[str, Any] = {}
+    bounds: dict[str, tuple[int, int]] = {}
 
     def __init__(self, workspace: Workspace, seen: SeenFiles) -> None:
         self._workspace = workspace
@@ -97,7 +99,7 @@ class EditTool:
                 f"old occurs {len(match.lines)} times in {relative}, at lines {lines}",
                 "Add lines around it to old, so that it occurs once.",
             )
-        replacement = match.replacement.replace("\n", newline_of(text))
+        replacement = match.replacement.replace("\n", newline_of(text if "\n" in text else new))
         after_text = text[: match.start] + replacement + text[match.end :]
         after = encoding.encode(after_text)
         if after == data:

@@ -21,9 +21,11 @@ class ListTool:
     access = Access.READ
     parameters: dict[str, Any] = {
         "type": "object",
-        "properties": {"path": {"type": "string", "default": "."}},
+        "properties": {"path": {"type": "string"}},
         "required": [],
     }
+    defaults: dict[str, Any] = {"path": "."}
+    bounds: dict[str, tuple[int, int]] = {}
 
     def __init__(self, workspace: Workspace, max_result_bytes: int) -> None:
         self._workspace = workspace

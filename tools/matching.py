@@ -7,14 +7,19 @@ place; a tolerant pass never overrules an ambiguous strict one.
 2. line endings: CRLF and LF are equal
 3. trailing blanks, and a final newline that only one side has; whole lines only
 4. uniform indent: all lines are shifted by the same indent, or use tabs for spaces; whole lines
+
+When nothing is found and each line of the old text begins with a line number, as the read tool
+shows them, the search is repeated without the numbers.
 """
 
 import bisect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 MAX_COMPARED_LINES = 5_000_000  # a few seconds at worst, for pathological files of equal lines
 _TAB_WIDTHS = (4, 2, 8)
+_NUMBERED = re.compile(r"(\d{1,7}) ?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,10 @@ def find(text: str, old: str, new: str) -> Match | Ambiguous | None:
         spans = _line_windows(flat, old, new, matcher)
         if spans:
             return _decide(text, spans, how)
-    return None
+    unnumbered = _without_line_numbers(old)
+    if unnumbered is None:
+        return None
+    return find(text, unnumbered, _without_line_numbers(new) or new)
 
 
 class FlatText:
@@ -76,6 +84,16 @@ class FlatText:
 def line_number(text: str, position: int) -> int:
     """Return the number of the line that holds a position, counted from 1."""
     return text.count("\n", 0, position) + 1
+
+
+def _without_line_numbers(text: str) -> str | None:
+    """Remove counted-up numbers before all lines; None when there are none."""
+    lines = text.removesuffix("\n").split("\n")
+    matches = [_NUMBERED.fullmatch(line) for line in lines]
+    numbers = [int(match[1]) for match in matches if match]
+    if len(numbers) < len(lines) or numbers != list(range(numbers[0], numbers[0] + len(lines))):
+        return None
+    return "\n".join(match[2] for match in matches if match)
 
 
 def _decide(text: str, spans: list[tuple[int, int, str]], how: str) -> Match | Ambiguous:
@@ -154,7 +172,7 @@ def _same_but_indent(lines: list[str], old: list[str], new: str) -> str | None:
 
 
 def _indent_conversions(lines: list[str], old: list[str]) -> list[Callable[[str], str]]:
-    conversions: list[Callable[[str], str]] = [lambda line: line]
+    conversions: list[Callable[[str], str]] = []
     file_has_tabs = any(line.startswith("\t") for line in lines)
     old_has_tabs = any(line.startswith("\t") for line in old)
     for width in _TAB_WIDTHS:
@@ -162,7 +180,7 @@ def _indent_conversions(lines: list[str], old: list[str]) -> list[Callable[[str]
             conversions.append(lambda line, w=width: _tabs_for_spaces(line, w))
         elif old_has_tabs and not file_has_tabs:
             conversions.append(lambda line, w=width: _spaces_for_tabs(line, w))
-    return conversions
+    return [*conversions, lambda line: line]
 
 
 def _tabs_for_spaces(line: str, width: int) -> str:

@@ -32,11 +32,13 @@ class ReadTool:
         "type": "object",
         "properties": {
             "path": {"type": "string"},
-            "start_line": {"type": "integer", "default": 1, "minimum": 1},
-            "max_lines": {"type": "integer", "default": 200, "minimum": 1, "maximum": 5000},
+            "start_line": {"type": "integer"},
+            "max_lines": {"type": "integer"},
         },
         "required": ["path"],
     }
+    defaults: dict[str, Any] = {"start_line": 1, "max_lines": 200}
+    bounds = {"start_line": (1, 1 << 31), "max_lines": (1, 5000)}
 
     def __init__(self, workspace: Workspace, seen: SeenFiles, max_result_bytes: int) -> None:
         self._workspace = workspace

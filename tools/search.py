@@ -2,8 +2,8 @@
 
 ripgrep does the work where it is installed; a plain walk does it elsewhere. Both give the same
 lines in the same order: sorted by path and line, without ``.git``, binary files, hidden files,
-links, and what ``.gitignore`` names. ripgrep is our own process: the arguments are fixed, no shell reads
-them, and the pattern is never taken as an option.
+links, and what ``.gitignore`` names. ripgrep is our own process: the arguments are fixed, no shell
+reads them, and the pattern is never taken as an option.
 """
 
 import threading
@@ -27,18 +27,20 @@ class SearchTool:
     """Find lines that contain a text or match a regular expression."""
 
     name = "search"
-    description = "Find lines with this text in all files of a folder."
+    description = "Find text in all files of a folder."
     access = Access.READ
     parameters: dict[str, Any] = {
         "type": "object",
         "properties": {
             "query": {"type": "string"},
-            "path": {"type": "string", "default": "."},
-            "regex": {"type": "boolean", "default": False},
-            "glob": {"type": "string", "default": "", "description": "file names to search"},
+            "path": {"type": "string"},
+            "regex": {"type": "boolean"},
+            "glob": {"type": "string"},
         },
         "required": ["query"],
     }
+    defaults: dict[str, Any] = {"path": ".", "regex": False, "glob": ""}
+    bounds: dict[str, tuple[int, int]] = {}
 
     def __init__(self, workspace: Workspace, max_result_bytes: int, ripgrep: str = "") -> None:
         self._workspace = workspace

@@ -18,21 +18,18 @@ class ShellTool:
     """Run one command in the foreground."""
 
     name = "bash"
-    description = "Run a shell command. It can change files of this folder only; no network."
+    description = "Run a shell command, without network."
     access = Access.EXECUTE
     parameters: dict[str, Any] = {
         "type": "object",
         "properties": {
             "command": {"type": "string"},
-            "timeout_s": {
-                "type": "integer",
-                "default": 120,
-                "minimum": 1,
-                "maximum": MAX_TIMEOUT_S,
-            },
+            "timeout_s": {"type": "integer"},
         },
         "required": ["command"],
     }
+    defaults: dict[str, Any] = {"timeout_s": 120}
+    bounds = {"timeout_s": (1, MAX_TIMEOUT_S)}
 
     def __init__(self, sandbox: Sandbox, max_result_bytes: int) -> None:
         self._sandbox = sandbox

@@ -223,6 +223,8 @@ class Workspace:
             step_flags = flags if is_last else _FOLDER_FLAGS
             try:
                 step = os.open(part, step_flags | os.O_NOFOLLOW, dir_fd=fd)
+            except NotADirectoryError as error:
+                raise _link_or_file(part, fd, error) from error
             finally:
                 os.close(fd)
             fd = step
@@ -346,6 +348,13 @@ def _openat2(root_fd: int, path: str, flags: int) -> int:
             break
     number = ctypes.get_errno()
     raise OSError(number, os.strerror(number), path)
+
+
+def _link_or_file(name: str, folder_fd: int, error: OSError) -> OSError:
+    """Tell a link that was not followed from a file where a folder was expected."""
+    if stat.S_ISLNK(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
+        return OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return error
 
 
 def _resolve_folder(path: str) -> str:

@@ -17,13 +17,15 @@ class WriteTool:
     """Create a file, or replace one that was read before."""
 
     name = "write"
-    description = "Create a file, or replace a file that was read, with the whole new content."
+    description = "Create a file or replace a whole file."
     access = Access.WRITE
     parameters: dict[str, Any] = {
         "type": "object",
         "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
         "required": ["path", "content"],
     }
+    defaults: dict[str, Any] = {}
+    bounds: dict[str, tuple[int, int]] = {}
 
     def __init__(self, workspace: Workspace, seen: SeenFiles) -> None:
         self._workspace = workspace
