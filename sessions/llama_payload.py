@@ -260,7 +260,7 @@ def _pieces(part: bytes | np.ndarray) -> Iterator[memoryview]:
     """Yield the memory of ``part`` in pieces; those of an array are writable."""
     if isinstance(part, np.ndarray):
         # Only a strided array is copied here, one layer at a time.
-        part = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        part = part.reshape(-1).view(np.uint8)
     view = memoryview(part)
     for start in range(0, len(view), _PIECE_BYTES):
         yield view[start : start + _PIECE_BYTES]

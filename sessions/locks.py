@@ -97,7 +97,7 @@ class SessionLock:
 
 
 def _open_lock_file(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
     if os.fstat(descriptor).st_mode & FILE_MODE != FILE_MODE:
         os.fchmod(descriptor, FILE_MODE)  # a strict umask would shut out our next process
     return descriptor

@@ -92,7 +92,7 @@ def open_regular(path: Path) -> BinaryIO:
     Raises:
         CheckpointError: it is a folder, a device or a pipe.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise CheckpointError(f"{path} is not a regular file", "Move it out of the folder.")

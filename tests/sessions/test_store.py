@@ -151,14 +151,14 @@ def test_prefix_of_one_sound_and_one_broken_file_means_the_sound_one(
 
 
 def test_list_is_sorted_by_last_use(folder: Path) -> None:
-    now = iter([30.0, 10.0, 20.0, 20.0])
+    now = iter([30.0, 10.0, *[20.0] * 6])
     store = SessionStore(folder, clock=lambda: next(now))
-    saved = [save(store, title=f"{n}") for n in range(4)]
-    times_ns = (1, 1, 5, 9)  # of the files: the two of one second in order
-    for file, time_ns in zip(saved, times_ns, strict=True):
-        os.utime(file.path, ns=(time_ns, time_ns))
-    assert [record.title for record in store.list()] == ["0", "3", "2", "1"]
-    assert [record.last_used for record in store.list()] == [30, 20, 20, 10]
+    for n in range(8):
+        saved = save(store, title=f"{n}")
+        os.utime(saved.path, ns=(n, n))  # tells the saves of one second apart
+    records = store.list()
+    assert [record.title for record in records] == ["0", "7", "6", "5", "4", "3", "2", "1"]
+    assert [record.last_used for record in records] == [30, *[20] * 6, 10]
 
 
 def test_list_reads_no_states(store: SessionStore) -> None:

@@ -78,6 +78,36 @@ def test_killed_while_saving_always_leaves_a_whole_session(folder: Path) -> None
     assert n_caught  # some were killed in the middle, or this test shows nothing
 
 
+def die_after_rename(folder: Path, n_renames: int) -> None:
+    """Save another state and vanish right after the n-th rename, as in a power cut."""
+    rename = os.replace
+    left = iter(range(n_renames - 1, -1, -1))
+
+    def rename_and_die(source: Path, target: Path) -> None:
+        rename(source, target)
+        if not next(left):
+            os._exit(0)
+
+    os.replace = rename_and_die
+    save(SessionStore(folder), seed=2)
+
+
+@pytest.mark.parametrize(("n_renames", "seed"), [(1, 1), (2, 2)])
+def test_killed_between_the_two_renames_knows_its_folder(
+    store: SessionStore, n_renames: int, seed: int
+) -> None:
+    saved = save(store, seed=1)
+    child = _FORK.Process(target=die_after_rename, args=(store.folder, n_renames))
+    child.start()
+    child.join(_DEADLINE_S)
+    assert child.exitcode == 0
+    state, record = store.load(saved.id)
+    assert_same(state, make_state(seed=seed))
+    assert record.cwd == META.cwd
+    save(store, seed=3)  # no lock is left behind
+    assert store.list()[0].cwd == META.cwd
+
+
 def save_many(folder: Path, name: str) -> None:
     store = SessionStore(folder)
     for n in range(40):

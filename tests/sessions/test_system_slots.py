@@ -47,12 +47,15 @@ def test_slots_of_two_models_live_side_by_side(store: SessionStore) -> None:
         assert_same(loaded, state)
 
 
-def test_slot_of_one_prompt_under_the_name_of_another_is_not_used(store: SessionStore) -> None:
+def test_slot_of_one_prompt_under_the_name_of_another_is_not_used(
+    store: SessionStore, caplog: pytest.LogCaptureFixture
+) -> None:
     state = make_state()
     mine = store.save_system(state, TEXT)
     other = store.save_system(state, b"other")
     os.replace(other.path, mine.path)
     assert store.load_system(FINGERPRINT, TEXT, state.tokens) is None
+    assert caplog.text == ""  # it is another prompt's, not broken
 
 
 def test_broken_slot_is_told_in_the_log_and_replaced(
