@@ -1,0 +1,215 @@
+"""Each operation of both worlds against the float64 reference, and the choice of a device."""
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlx_kernels import ops as ops_module
+from mlx_kernels import reference
+from mlx_kernels.blocks import PackedMatrix
+from mlx_kernels.errors import DeviceError
+from mlx_kernels.ops import DEVICES, Ops, RopeSpec, open_ops, resolve_device
+from tests.fakes.tiny_gguf import random_blocks
+
+HAS_MLX = importlib.util.find_spec("mlx") is not None
+# float32 sums of a few hundred products of size one: 2^-24 * sqrt(N) each, with room.
+FLOAT32 = {"rtol": 2e-5, "atol": 2e-5}
+Q8_0 = 8
+
+needs_mlx = pytest.mark.skipif(not HAS_MLX, reason="needs mlx (pip install ds4-agent[cpu])")
+
+
+@pytest.fixture(params=["cpu", pytest.param("mlx-cpu", marks=needs_mlx)])
+def ops(request: pytest.FixtureRequest) -> Ops:
+    return open_ops(request.param)
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def normal(random: np.random.Generator, *shape: int) -> np.ndarray:
+    return random.standard_normal(shape, np.float32)
+
+
+def matrix(values: np.ndarray) -> PackedMatrix:
+    return PackedMatrix(0, np.ascontiguousarray(values).view(np.uint8).reshape(-1), values.shape)
+
+
+def host(ops: Ops, x: Any) -> np.ndarray:
+    result = ops.to_host(x)
+    assert isinstance(result, np.ndarray) and result.dtype == np.float32
+    return result
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 33])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_linear_equals_reference(
+    ops: Ops, random: np.random.Generator, n_rows: int, has_bias: bool
+) -> None:
+    x, upper, lower = normal(random, n_rows, 65), normal(random, 7, 65), normal(random, 4, 65)
+    bias = normal(random, 11) if has_bias else None
+    weight = ops.matrix([matrix(upper), matrix(lower)])
+    product = ops.linear(ops.vector(x), weight, None if bias is None else ops.vector(bias))
+    expected = reference.linear(x, np.concatenate([upper, lower]), bias)
+    np.testing.assert_allclose(host(ops, product), expected, **FLOAT32)
+
+
+def test_embedding_decodes_the_rows_asked_for(ops: Ops, random: np.random.Generator) -> None:
+    table = PackedMatrix(Q8_0, random_blocks((20, 64), "Q8_0", random).reshape(-1), (20, 64))
+    ids = np.array([19, 3, 3], np.int32)
+    assert np.array_equal(host(ops, ops.embedding(table, ids)), table.rows(ids))
+
+
+@pytest.mark.parametrize("shape", [(1, 48), (5, 48), (3, 4, 16)])
+def test_rms_norm_equals_reference(
+    ops: Ops, random: np.random.Generator, shape: tuple[int, ...]
+) -> None:
+    x, weight = normal(random, *shape), normal(random, shape[-1])
+    x[0] *= 1e-4  # where eps matters
+    normed = ops.rms_norm(ops.vector(x), ops.vector(weight), 1e-6)
+    np.testing.assert_allclose(host(ops, normed), reference.rms_norm(x, weight, 1e-6), **FLOAT32)
+
+
+@pytest.mark.parametrize("is_interleaved", [False, True])
+@pytest.mark.parametrize(("first", "n_rows"), [(0, 1), (3, 6), (1000, 2)])
+@pytest.mark.parametrize("magnitude", [1.0, 1.2])
+def test_rope_equals_reference(
+    ops: Ops,
+    random: np.random.Generator,
+    is_interleaved: bool,
+    first: int,
+    n_rows: int,
+    magnitude: float,
+) -> None:
+    frequencies = 10000.0 ** (-np.arange(0, 16, 2) / 16) / np.linspace(1.0, 8.0, 8)
+    spec = RopeSpec(frequencies, is_interleaved, magnitude)
+    x = normal(random, n_rows, 3, 16)
+    turned = host(ops, ops.rope(ops.vector(x), first, spec))
+    # MLX multiplies position and frequency in float32: 1000 radians carry 1e-4 of error.
+    tolerance = 1e-6 if ops.device == "cpu" else 1e-6 + 6e-7 * (first + n_rows)
+    np.testing.assert_allclose(turned, reference.rope(x, first, spec), atol=tolerance, rtol=1e-5)
+
+
+def test_rope_of_another_spec_is_not_the_one_before(ops: Ops, random: np.random.Generator) -> None:
+    x = normal(random, 2, 1, 8)
+    for base in (100.0, 10000.0):
+        spec = RopeSpec(base ** (-np.arange(0, 8, 2) / 8), False)
+        turned = host(ops, ops.rope(ops.vector(x), 5, spec))
+        np.testing.assert_allclose(turned, reference.rope(x, 5, spec), atol=1e-5)
+
+
+def test_swiglu_equals_reference_and_survives_large_gates(
+    ops: Ops, random: np.random.Generator
+) -> None:
+    gate_up = normal(random, 4, 40)
+    gate_up[0, 0], gate_up[0, 1] = -200.0, 200.0
+    result = host(ops, ops.swiglu(ops.vector(gate_up)))
+    np.testing.assert_allclose(result, reference.swiglu(gate_up), **FLOAT32)
+
+
+@pytest.mark.parametrize(("n_heads", "n_kv_heads"), [(4, 4), (6, 2), (3, 1)])
+@pytest.mark.parametrize("chunks", [[1], [9], [5, 1, 1], [200, 3, 150]])
+def test_attention_over_a_growing_buffer_equals_reference(
+    ops: Ops, random: np.random.Generator, n_heads: int, n_kv_heads: int, chunks: list[int]
+) -> None:
+    n_rows = sum(chunks)
+    queries = normal(random, n_rows, n_heads, 16)
+    keys, values = normal(random, n_rows, n_kv_heads, 16), normal(random, n_rows, n_kv_heads, 16)
+    buffer = ops.kv_buffer(n_kv_heads, 16, max_rows=400)
+    start = 0
+    for n_new in chunks:
+        new = slice(start, start + n_new)
+        buffer.append(ops.vector(keys[new]), ops.vector(values[new]))
+        mixed = ops.attention(ops.vector(queries[new]), buffer)
+        start += n_new
+    expected = reference.attention(queries[new], keys, values)
+    assert buffer.n_rows == n_rows
+    np.testing.assert_allclose(host(ops, mixed), expected, **FLOAT32)
+
+
+def test_buffer_holds_float16_and_reads_back_what_was_written(
+    ops: Ops, random: np.random.Generator
+) -> None:
+    keys, values = normal(random, 300, 2, 8), normal(random, 300, 2, 8)
+    buffer = ops.kv_buffer(2, 8, max_rows=300)
+    buffer.append(ops.vector(keys), ops.vector(values))
+    read_keys, read_values = buffer.read()
+    assert read_keys.dtype == read_values.dtype == np.float16
+    assert np.array_equal(read_keys, keys.astype(np.float16))
+    assert np.array_equal(read_values, values.astype(np.float16))
+
+    other = ops.kv_buffer(2, 8, max_rows=300)
+    other.append(ops.vector(values[:5]), ops.vector(keys[:5]))
+    other.write(read_keys, read_values)
+    assert other.n_rows == 300
+    assert np.array_equal(other.read()[0], read_keys)
+
+
+def test_truncated_rows_are_gone_and_overwritten(ops: Ops, random: np.random.Generator) -> None:
+    keys = normal(random, 6, 1, 8)
+    buffer = ops.kv_buffer(1, 8, max_rows=10)
+    buffer.append(ops.vector(keys), ops.vector(keys))
+    buffer.truncate(8)
+    assert buffer.n_rows == 6
+    buffer.truncate(2)
+    buffer.append(ops.vector(keys[5:]), ops.vector(keys[5:]))
+    assert np.array_equal(buffer.read()[0], keys[[0, 1, 5]].astype(np.float16))
+
+
+def test_host_copy_of_an_empty_buffer_is_empty(ops: Ops) -> None:
+    keys, values = ops.kv_buffer(2, 8, max_rows=4).read()
+    assert keys.shape == values.shape == (0, 2, 8)
+
+
+def test_matrix_bytes_are_those_of_float32_here(ops: Ops) -> None:
+    assert ops.matrix_bytes(Q8_0, (4, 64)) == 4 * 4 * 64
+
+
+# --- devices ------------------------------------------------------------------------------------
+
+
+def test_unknown_device_raises_and_lists_the_known_ones() -> None:
+    with pytest.raises(DeviceError, match="unknown device 'tpu'") as caught:
+        resolve_device("tpu")
+    assert all(name in caught.value.hint for name in DEVICES)
+
+
+@pytest.mark.parametrize("name", ["metal", "cuda", "mlx-cpu"])
+def test_device_without_mlx_raises_with_a_hint(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops_module.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(DeviceError, match=f"device {name} needs mlx") as caught:
+        resolve_device(name)
+    assert caught.value.hint
+
+
+def test_auto_without_mlx_is_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops_module.importlib.util, "find_spec", lambda _: None)
+    assert resolve_device("auto") == "cpu"
+
+
+@needs_mlx
+@pytest.mark.parametrize(
+    ("available", "expected"),
+    [
+        ({"mlx-cpu"}, "cpu"),
+        ({"mlx-cpu", "cuda"}, "cuda"),
+        ({"mlx-cpu", "metal"}, "metal"),
+        ({"mlx-cpu", "cuda", "metal"}, "metal"),
+    ],
+)
+def test_auto_prefers_a_gpu_and_never_takes_mlx_cpu(
+    available: set[str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ops_module, "_available", lambda: available)
+    assert resolve_device("auto") == expected
+
+
+@needs_mlx
+def test_gpu_that_is_not_there_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops_module, "_available", lambda: {"mlx-cpu"})
+    with pytest.raises(DeviceError, match="no cuda device"):
+        open_ops("cuda")
