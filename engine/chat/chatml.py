@@ -1,0 +1,193 @@
+"""ChatML with Hermes tool calls: the format of Qwen 2.5, Qwen 3 and SmolLM2.
+
+A turn is ``<|im_start|>role``, a newline, the text, ``<|im_end|>``, a newline. Tools are listed in
+the system turn; the model answers with a JSON object in ``<tool_call>`` tags; results come back in
+a user turn, in ``<tool_response>`` tags. The layout is that of the models' public templates, byte
+for byte, because they were trained on it. Where tags are tokens of the vocabulary, those tokens
+stand where the template has a tag, and nowhere else.
+
+One thing differs from the template: in a tool's output the exact text ``</tool_response>`` is
+written ``&lt;/tool_response>``, so that no output ends its own frame.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from engine.chat.chatml_parser import ChatmlParser
+from engine.chat.format import (
+    AssistantClose,
+    AssistantOpen,
+    CallComplete,
+    CallMalformed,
+    HistoryItem,
+    Item,
+    System,
+    Text,
+    Thinking,
+    ToolResults,
+    ToolSpec,
+    User,
+)
+from engine.chat.segments import Control, Segment, encode, join, markup
+from engine.tokenizer import Tokenizer
+
+START, END = "<|im_start|>", "<|im_end|>"
+_RESULT_CLOSE, _ESCAPED_CLOSE = "</tool_response>", "&lt;/tool_response>"
+_TOOLS_HEAD = (
+    "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
+)
+_TOOLS_MIDDLE = (
+    "\n</tools>\n\nFor each function call, return a json object with function name and arguments "
+    "within "
+)
+_TOOLS_EXAMPLE = '\n{"name": <function-name>, "arguments": <args-json-object>}\n'
+
+
+class ChatmlFormat:
+    """The ChatFormat of models whose vocabulary has ``<|im_start|>`` and ``<|im_end|>``."""
+
+    name = "chatml"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        """Look the control tokens up.
+
+        Raises:
+            ModelFileError: one is missing.
+        """
+        self._tokenizer = tokenizer
+        self._start_id = tokenizer.control_id(START)
+        self._end_id = tokenizer.control_id(END)
+        self.stop_ids = frozenset({*tokenizer.eos_ids, self._end_id})
+        self.can_think = tokenizer.has_control("<think>") and tokenizer.has_control("</think>")
+
+    def render(self, items: Sequence[Item]) -> list[int]:
+        """Encode the next part of a conversation."""
+        ids = encode(self.segments(items), self._tokenizer)
+        if any(isinstance(item, System) for item in items) and self._tokenizer.add_bos:
+            return [self._tokenizer.bos_id, *ids]
+        return ids
+
+    def segments(self, items: Sequence[Item]) -> list[Segment]:
+        """Render the next part of a conversation as text and control tokens."""
+        return join(segment for item in items for segment in self._item(item))
+
+    def parser(self, tools: Sequence[ToolSpec], thinking: bool) -> ChatmlParser:
+        """Return a parser for one reply. Thinking is recognised by its tags, so the flag isn't
+        needed here."""
+        return ChatmlParser(tools)
+
+    def history(self, tokens: Sequence[int], tools: Sequence[ToolSpec]) -> list[HistoryItem]:
+        """Read a conversation back, turn by turn, from its token ids."""
+        items: list[HistoryItem] = []
+        pending: list[str] = []  # names of the calls that have no result yet
+        for body in self._turns(tokens):
+            role, _, text = self._decode(body).partition("\n")
+            if role == "assistant":
+                parts, pending = self._read_reply(body, tools)
+                items += parts
+            elif role == "user" and pending and text.startswith("<tool_response>\n"):
+                items += _read_results(text, pending)
+                pending = []
+            elif role == "system":
+                items.append(HistoryItem("system", text.rpartition(_TOOLS_HEAD)[0] or text))
+            else:
+                items.append(HistoryItem("user", text))
+        return items
+
+    def _item(self, item: Item) -> Iterator[Segment]:
+        match item:
+            case System(text, tools):
+                yield from (Control(START), "system\n", text)
+                if tools:
+                    yield from self._tools(tools)
+                yield from (Control(END), "\n")
+            case User(text):
+                yield from (Control(START), "user\n", text, Control(END), "\n")
+            case ToolResults(results):
+                yield from (Control(START), "user")
+                for _, text in results:
+                    yield from ("\n", self._tag("<tool_response>"), "\n")
+                    yield text.replace(_RESULT_CLOSE, _ESCAPED_CLOSE)
+                    yield from ("\n", self._tag(_RESULT_CLOSE))
+                yield from (Control(END), "\n")
+            case AssistantOpen(thinking):
+                yield from (Control(START), "assistant\n")
+                if self.can_think and not thinking:
+                    # The empty thought tells Qwen 3 to answer at once.
+                    yield from (Control("<think>"), "\n\n", Control("</think>"), "\n\n")
+            case AssistantClose(stopped, in_thinking):
+                if in_thinking and self.can_think and not stopped:
+                    yield from ("\n", Control("</think>"), "\n\n")
+                if not stopped:
+                    yield Control(END)
+                yield "\n"
+
+    def _tools(self, tools: Sequence[ToolSpec]) -> Iterator[Segment]:
+        yield _TOOLS_HEAD
+        for tool in tools:
+            function = {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+            }
+            described = {"type": "function", "function": function}
+            yield "\n" + json.dumps(described, ensure_ascii=False)
+        yield _TOOLS_MIDDLE
+        yield from (self._tag("<tool_call>"), self._tag("</tool_call>"), " XML tags:\n")
+        yield from (self._tag("<tool_call>"), _TOOLS_EXAMPLE, self._tag("</tool_call>"))
+
+    def _tag(self, text: str) -> Segment:
+        return markup(text, self._tokenizer)
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        raw = b"".join(self._tokenizer.token_bytes(token_id) for token_id in ids)
+        return raw.decode("utf-8", "replace")
+
+    def _turns(self, tokens: Sequence[int]) -> Iterator[list[int]]:
+        """Yield the ids between each start and the end of its turn."""
+        body: list[int] | None = None
+        for token_id in tokens:
+            if token_id == self._start_id:
+                if body is not None:
+                    yield body
+                body = []
+            elif token_id in self.stop_ids:
+                if body is not None:
+                    yield body
+                body = None
+            elif body is not None:
+                body.append(token_id)
+        if body:
+            yield body
+
+    def _read_reply(
+        self, body: Sequence[int], tools: Sequence[ToolSpec]
+    ) -> tuple[list[HistoryItem], list[str]]:
+        parser = ChatmlParser(tools)
+        raw = b"".join(self._tokenizer.token_bytes(token_id) for token_id in body)
+        events = [*parser.feed(raw.partition(b"\n")[2]), *parser.finish()]
+        items: list[HistoryItem] = []
+        called: list[str] = []
+        for role, kind in (("thinking", Thinking), ("assistant", Text)):
+            text = "".join(event.text for event in events if isinstance(event, kind)).strip("\n")
+            if text:
+                items.append(HistoryItem(role, text))
+        for event in events:
+            if isinstance(event, CallComplete):
+                call = event.call
+                items.append(HistoryItem("call", call.raw, call.name, call.arguments))
+                called.append(call.name)
+            elif isinstance(event, CallMalformed):
+                items.append(HistoryItem("assistant", event.raw))
+                called.append("")
+        return items, called
+
+
+def _read_results(text: str, names: Sequence[str]) -> Iterator[HistoryItem]:
+    # The closing tag is escaped inside a result, so this can only be the seam of two.
+    seam = f"\n{_RESULT_CLOSE}\n<tool_response>\n"
+    inner = text.removeprefix("<tool_response>\n").removesuffix(f"\n{_RESULT_CLOSE}")
+    for index, part in enumerate(inner.split(seam)):
+        name = names[index] if index < len(names) else ""
+        yield HistoryItem("result", part.replace(_ESCAPED_CLOSE, _RESULT_CLOSE), name)
