@@ -42,7 +42,8 @@ class EventStream:
     def emit(self, event: Event) -> None:
         """Hand over one event, after all text before it."""
         with self._lock:
-            self._end_text()
+            # Not ended: a control sequence may go on after an event that only tells progress.
+            self._flush()
             self._events.put(plain_event(event))
 
     def text(self, text: str) -> None:
