@@ -350,11 +350,12 @@ def _log_to_file() -> None:
     """Send warnings and tracebacks to the log; a folder that cannot be written is no reason to
     refuse work."""
     root = logging.getLogger()
-    if any(isinstance(handler, logging.FileHandler) for handler in root.handlers):
+    path = paths.log_file()
+    if any(getattr(handler, "baseFilename", "") == str(path) for handler in root.handlers):
         return
     try:
-        paths.make_private(paths.log_file().parent)
-        handler = logging.FileHandler(paths.log_file(), encoding="utf-8")
+        paths.make_private(path.parent)
+        handler = logging.FileHandler(path, encoding="utf-8")
     except OSError:
         handler = logging.NullHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

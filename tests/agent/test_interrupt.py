@@ -167,7 +167,7 @@ def test_message_typed_during_a_turn_goes_with_the_next_result(open_rig) -> None
 
 
 def test_messages_typed_during_an_answer_become_one_turn(open_rig) -> None:
-    rig = open_rig([LONG[:400], "Second."], delay_s=SLOW)
+    rig = open_rig([LONG[:120], "Second."], delay_s=SLOW)
     rig.ready()
     rig.send(Submit("first"))
     rig.wait(TurnStarted)

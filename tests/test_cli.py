@@ -1,0 +1,139 @@
+"""Options, subcommands, and what the program says when something is wrong."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ds4agent import paths
+from ds4agent.cli import main
+from tests.fakes.scripted_model import scripted_engine
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*arguments: str, replies: tuple[str, ...] = ("Hi.",)) -> int:
+    return main(list(arguments), open_engine=lambda progress, cancel: scripted_engine(replies))
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_import_nothing_heavy(option: str) -> None:
+    code = (
+        "import sys; from ds4agent.cli import main\n"
+        f"code = main([{option!r}])\n"
+        "heavy = {'mlx', 'numpy', 'textual', 'rich', 'tokenizers', 'engine'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "ds4-agent" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--temp", "hot"),
+        ("--temp", "-1"),
+        ("--temp", "nan"),
+        ("--top-p", "1.5"),
+        ("--ctx", "0"),
+        ("--ctx", "many"),
+        ("-n", "-5"),
+        ("--seed", "x"),
+        ("--device", "abacus"),
+        ("--approval", "never"),
+        ("--think", "--nothink"),
+        ("--continue", "--resume", "abc"),
+        ("--no-save", "--continue"),
+        ("--output-format", "xml"),
+        ("--chdir", "/does/not/exist"),
+        ("--resume",),
+        ("--unknown",),
+        ("second prompt",),
+        ("sessions",),
+        ("config", "frobnicate"),
+    ],
+)
+def test_bad_options_are_one_line_and_exit_2(arguments, capsys) -> None:
+    prompt = () if arguments[0] in ("sessions", "config") else ("-p", "hi")
+    assert run(*prompt[:0], *arguments, *prompt) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("ds4-agent") and err.count("\n") == 1
+
+
+def test_bad_setting_in_the_environment_is_one_line_and_exit_2(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("DS4_TEMPERATURE", "hot")
+    assert run("-p", "hi") == 2
+    assert "DS4_TEMPERATURE" in capsys.readouterr().err
+
+
+def test_model_that_does_not_exist_is_told_before_anything_is_loaded(capsys) -> None:
+    code = main(["-p", "hi", "-m", "/no/such/model.gguf"])
+    assert code != 0
+    err = capsys.readouterr().err
+    assert "/no/such/model.gguf" in err and "Traceback" not in err
+
+
+def test_unexpected_error_is_one_line_with_the_log_and_a_traceback_there(
+    capsys, monkeypatch
+) -> None:
+    def broken(cwd):
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("ds4agent.cli.load_config", broken)
+    assert run("-p", "hi") == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and str(paths.log_file()) in err
+    assert "Traceback" in paths.log_file().read_text(encoding="utf-8")
+
+
+def test_settings_reach_the_agent(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("DS4_MAX_TOKENS", "7")
+    assert run("-p", "hi", "--no-save", replies=("abcdefghij",)) == 1
+    assert capsys.readouterr().out == "abcdefg\n"
+    assert run("-p", "hi", "--no-save", "-n", "4", replies=("abcdefghij",)) == 1
+    assert capsys.readouterr().out == "abcd\n"
+
+
+def test_project_instructions_reach_the_system_prompt(tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / "AGENTS.md").write_text("Use tabs.", encoding="utf-8")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    counts = []
+    for name in ("AGENTS.md", "moved.md"):
+        (tmp_path / "AGENTS.md").rename(tmp_path / name) if name == "moved.md" else None
+        run("-p", "hi", "--no-save", "--chdir", str(inner), "--output-format", "json")
+        counts.append(json.loads(capsys.readouterr().out)["usage"]["context_tokens"])
+    assert counts[0] - counts[1] > len("Use tabs.")
+
+
+def test_sessions_list_show_and_delete(capsys) -> None:
+    assert run("sessions", "list") == 0
+    assert "no saved conversations" in capsys.readouterr().out
+    run("-p", "remember me", "--output-format", "json")
+    identifier = json.loads(capsys.readouterr().out)["session_id"]
+
+    assert run("sessions", "list") == 0
+    out = capsys.readouterr().out
+    assert identifier[:8] in out and "remember me" in out
+    assert run("sessions", "list", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["id"] == identifier
+    assert run("sessions", "show", identifier[:8]) == 0
+    out = capsys.readouterr().out
+    assert "remember me" in out and "assistant\nHi." in out
+
+    assert run("sessions", "delete", identifier[:8]) == 2  # nobody can be asked
+    assert run("sessions", "delete", identifier[:8], "--yes") == 0
+    capsys.readouterr()
+    assert run("sessions", "show", identifier[:8]) == 1
+    assert "no saved session" in capsys.readouterr().err
+
+
+def test_config_show_says_where_values_come_from(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("DS4_CTX", "4096")
+    assert run("config", "show", "--origin") == 0
+    out = capsys.readouterr().out
+    assert "ctx = 4096" in out and "DS4_CTX" in out
