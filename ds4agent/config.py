@@ -57,7 +57,7 @@ class Config:
         "auto", "what computes", choices=("auto", "metal", "cuda", "cpu", "mlx-cpu")
     )
     ctx: int = _setting(0, "context length in tokens; 0 chooses by the model", least=0)
-    temperature: float = _setting(0.7, "0 always takes the likeliest token", project=_ANY, least=0)
+    temperature: float = _setting(0.0, "0 always takes the likeliest token", project=_ANY, least=0)
     top_k: int = _setting(0, "sample among the k likeliest tokens; 0: all", project=_ANY, least=0)
     top_p: float = _setting(
         1.0, "sample among the likeliest tokens of this total", project=_ANY, least=0, most=1
@@ -74,9 +74,6 @@ class Config:
         "how much happens without asking",
         project=_NARROWER,
         choices=tuple(_APPROVAL_WIDTH),
-    )
-    theme: str = _setting(
-        "dark", "colours of the screen", choices=("dark", "light", "ansi", "high-contrast")
     )
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 

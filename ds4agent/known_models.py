@@ -83,7 +83,7 @@ KNOWN_MODELS = (
         n_bytes=1_117_320_768,
         sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
         licence="Apache-2.0",
-        min_memory_bytes=4 * GIB,
+        min_memory_bytes=6 * GIB,
         hub=HubFile(
             "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
         ),

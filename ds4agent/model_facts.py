@@ -1,89 +1,94 @@
 """What a model file holds, and whether this machine and this program can use it."""
 
 from collections import Counter
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 
-from ds4agent.models import SUPPORTED_ARCHITECTURES, gigabytes
+from ds4agent.models import gigabytes
+from engine.chat.registry import chat_format_for
+from engine.engine import DEFAULT_CTX
+from engine.errors import EngineError, ModelFileError
+from engine.families.registry import plan_for
 from engine.gguf_file import GgufFile
+from engine.memory import available_bytes, check_fits
+from engine.tokenizer import Tokenizer
 from mlx_kernels.blocks import BLOCK
-
-_CTX_SHOWN = 8192  # tokens; the context that a model gets unless more is asked for
-_KV_BYTES = 2  # a cached value is a float16
-_PROGRAM_BYTES = 400 << 20  # interpreter, screen, buffers: measured with the small models
+from mlx_kernels.errors import KernelError
+from mlx_kernels.ops import Ops, open_ops
 
 
-def describe(path: Path, memory_bytes: int) -> tuple[list[str], bool]:
+def describe(
+    path: Path,
+    device: str = "auto",
+    free_memory: Callable[[], int | None] = available_bytes,
+) -> tuple[list[str], bool]:
     """Return lines for a person, and whether the file can be used on this machine.
+
+    Nothing is loaded: the header, the vocabulary and the plan of the network are looked at.
 
     Raises:
         ModelFileError: it is no readable GGUF file.
     """
     gguf = GgufFile.open(path)
     try:
-        return _describe(gguf, memory_bytes)
+        facts = _facts(gguf)
+        problems = _problems(gguf, facts, device, free_memory())
     finally:
         gguf.close()
+    facts["usable here"] = "no: " + "; ".join(problems) if problems else "yes"
+    return [f"{label + ':':14}{value}" for label, value in facts.items()], not problems
 
 
-def kv_bytes_per_token(metadata: dict) -> int:
-    """Return the size of one cached position of a llama-family model, 0 when it is not told."""
-    architecture = metadata.get("general.architecture", "")
-    n_layers = metadata.get(f"{architecture}.block_count", 0)
-    n_heads = metadata.get(f"{architecture}.attention.head_count", 0)
-    if not (isinstance(n_layers, int) and isinstance(n_heads, int) and n_heads > 0):
-        return 0
-    n_kv_heads = metadata.get(f"{architecture}.attention.head_count_kv", n_heads)
-    width = metadata.get(f"{architecture}.embedding_length", 0) // n_heads
-    key = metadata.get(f"{architecture}.attention.key_length", width)
-    value = metadata.get(f"{architecture}.attention.value_length", width)
-    return n_layers * n_kv_heads * (key + value) * _KV_BYTES
-
-
-def _describe(gguf: GgufFile, memory_bytes: int) -> tuple[list[str], bool]:
+def _facts(gguf: GgufFile) -> dict[str, str]:
     meta = gguf.metadata
     architecture = str(meta.get("general.architecture", "not told"))
     n_params = sum(prod(tensor.shape) for tensor in gguf.tensors.values())
     types = Counter(BLOCK[tensor.type_id][0] for tensor in gguf.tensors.values())
-    vocabulary = meta.get("tokenizer.ggml.tokens", [])
-    ctx_train = meta.get(f"{architecture}.context_length", 0)
-    problems = []
-    if architecture not in SUPPORTED_ARCHITECTURES:
-        known = ", ".join(sorted(SUPPORTED_ARCHITECTURES))
-        problems.append(f"architecture {architecture} is not supported (supported: {known})")
-    chat = _chat_format(vocabulary)
-    if not chat:
-        problems.append("its chat format is not known")
-    ctx = min(ctx_train or _CTX_SHOWN, _CTX_SHOWN)
-    needed = gguf.n_bytes + ctx * kv_bytes_per_token(meta) + _PROGRAM_BYTES
-    if needed > memory_bytes:
-        problems.append(
-            f"it needs {gigabytes(needed)} of memory, this machine has {gigabytes(memory_bytes)}"
-        )
-    facts = {
-        "file": gguf.path,
-        "name": meta.get("general.name", "not told"),
+    listed = ", ".join(f"{name} {count}" for name, count in types.most_common())
+    return {
+        "file": str(gguf.path),
+        "name": str(meta.get("general.name", "not told")),
         "architecture": architecture,
         "quantisation": gguf.quant_name,
         "parameters": f"{n_params / 1e6:,.0f} million",
         "size": f"{gigabytes(gguf.n_bytes)} ({gguf.n_bytes:,} bytes)",
-        "context": f"{ctx_train:,} tokens in training",
-        "tensors": f"{len(gguf.tensors)}: "
-        + ", ".join(f"{name} {count}" for name, count in types.most_common()),
-        "vocabulary": f"{len(vocabulary):,} tokens",
-        "chat format": chat or "none that is known",
-        "licence": meta.get("general.license", "not told"),
-        "memory": f"{gigabytes(needed)} with a context of {ctx:,} tokens",
-        "supported": "no: " + "; ".join(problems) if problems else "yes",
+        "context": f"{meta.get(f'{architecture}.context_length', 0):,} tokens in training",
+        "tensors": f"{len(gguf.tensors)}: {listed}",
+        "vocabulary": f"{len(meta.get('tokenizer.ggml.tokens', [])):,} tokens",
+        "licence": str(meta.get("general.license", "not told")),
     }
-    return [f"{label + ':':14}{value}" for label, value in facts.items()], not problems
 
 
-def _chat_format(vocabulary: list) -> str:
-    """Name the chat format by the control tokens that it is made of."""
-    tokens = set(vocabulary)
-    if {"<|im_start|>", "<|im_end|>"} <= tokens:
-        return "chatml"
-    if {"<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>"} <= tokens:
-        return "deepseek_v4"
-    return ""
+def _problems(
+    gguf: GgufFile, facts: dict[str, str], device: str, free_bytes: int | None
+) -> list[str]:
+    """Run the checks of loading that cost nothing, and add what they find to ``facts``."""
+    problems = []
+    try:
+        architecture = str(gguf.metadata.get("general.architecture"))
+        chat = chat_format_for(architecture, Tokenizer.from_gguf(gguf), gguf.metadata)
+        facts["chat format"] = chat.name
+    except EngineError as error:
+        problems.append(str(error))
+    try:
+        plan = plan_for(gguf)
+    except ModelFileError as error:
+        return [*problems, str(error)]
+    ops = _ops(device, problems)
+    ctx = min(plan.ctx_train, DEFAULT_CTX)
+    needed = plan.weight_bytes(ops) + plan.cache_bytes(ctx)
+    facts["memory"] = f"{gigabytes(needed)} on {ops.device}, with a context of {ctx:,} tokens"
+    try:
+        check_fits(plan, ops, ctx, free_bytes)
+    except EngineError as error:
+        problems.append(str(error))
+    return problems
+
+
+def _ops(device: str, problems: list[str]) -> Ops:
+    try:
+        return open_ops(device)
+    except KernelError as error:
+        problems.append(str(error))
+        return open_ops("cpu")

@@ -123,7 +123,7 @@ def show_info(args: argparse.Namespace) -> int:
     from ds4agent.model_facts import describe  # reads tensors' directory: needs numpy
 
     path = models.find_model(args.file, load_config(Path.cwd()))
-    lines, usable = describe(path, models.machine_memory_bytes())
+    lines, usable = describe(path)
     for line in lines:
         _say(line)
     return 0 if usable else 1

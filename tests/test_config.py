@@ -123,7 +123,6 @@ def test_an_empty_environment_variable_is_not_set(folder, monkeypatch):
         'model = "evil.gguf"',
         'device = "cpu"',
         "ctx = 100",
-        'theme = "light"',
         'approval = "auto"',
         "max_rounds = 51",
         "max_tokens = 100000",
@@ -137,9 +136,9 @@ def test_a_project_cannot_widen_or_touch_what_is_the_persons(folder, line):
 
 
 def test_a_project_can_make_the_agent_more_careful(folder):
-    write_project(folder, 'approval = "plan"\nmax_rounds = 5\ntemperature = 0.0\n')
+    write_project(folder, 'approval = "plan"\nmax_rounds = 5\ntemperature = 0.3\n')
     loaded = load_config(folder)
-    assert (loaded.approval, loaded.max_rounds, loaded.temperature) == ("plan", 5, 0.0)
+    assert (loaded.approval, loaded.max_rounds, loaded.temperature) == ("plan", 5, 0.3)
 
 
 def test_a_project_is_measured_against_the_users_own_setting(folder):
