@@ -177,11 +177,11 @@ class CpuOps:
             tile = grouped[start : start + _QUERY_TILE]
             n_tile = len(tile)
             n_seen = n_old + start + n_tile  # rows that the last query of the tile sees
-            hidden = _hidden_from(n_tile)
+            hidden = _hidden_from(n_tile) if n_tile > 1 else None
             for head in range(n_kv_heads):
                 scaled = tile[:, head].reshape(n_tile * group, width) * np.float32(width**-0.5)
                 scores = scaled @ keys[head, :n_seen].T  # [T G, N]
-                if n_tile > 1:
+                if hidden is not None:
                     recent = scores.reshape(n_tile, group, n_seen)[:, :, n_seen - n_tile :]
                     recent += hidden
                 scores -= scores.max(axis=1, keepdims=True)

@@ -5,9 +5,13 @@ this world is asked for.
 
 Precision. Activations, keys and values, norms and attention are float32 on every device. Weight
 matrices are float32 on mlx-cpu, where half precision is slow, and float16 on a GPU, where the
-bytes of the weights are the time of a token. The input of a matrix product is then float16 too,
-the sum inside it float32. Rounding a weight to 11 bits is some 20 times finer than the step of
-the 4- to 6-bit integers it was decoded from.
+bytes of the weights are the time of a token. The input and the result of a matrix product are then
+float16 too, the sum inside it float32. Rounding to 11 bits is some 20 times finer than the steps
+of the 4- to 6-bit integers that weights are decoded from: with Qwen2.5-1.5B the mean divergence of
+the next token's distribution from the float32 one is 2e-5, and the best token is the same.
+
+Results can exceed the largest float16, 65504 (SmolLM2 comes to 25,000), so weights are stored
+divided by 32 and results multiplied by it.
 """
 
 from collections.abc import Sequence
@@ -20,6 +24,7 @@ from mlx_kernels.blocks import PackedMatrix
 from mlx_kernels.dense import decode_stacked
 from mlx_kernels.ops import RopeSpec
 
+_HALF_SCALE = 32.0  # a power of two: exact; weights of 0.02 stay far from the smallest float16
 _GROW_ROWS = 256  # a buffer at least doubles, and starts with this many positions
 
 
@@ -99,10 +104,15 @@ class MlxOps:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self._weight_type = mx.float32 if device == "mlx-cpu" else mx.float16
+        self._weight_type, self._weight_scale = mx.float32, 1.0
+        if device != "mlx-cpu":
+            self._use_half_precision()
         self._rope: tuple[RopeSpec | None, mx.array | None] = (None, None)
         # For the whole process: a process that opens two devices of MLX uses the last one.
         mx.set_default_device(mx.cpu if device == "mlx-cpu" else mx.gpu)
+
+    def _use_half_precision(self) -> None:
+        self._weight_type, self._weight_scale = mx.float16, _HALF_SCALE
 
     def free_bytes(self) -> int | None:
         """See ``Ops``."""
@@ -113,7 +123,10 @@ class MlxOps:
 
     def matrix(self, parts: Sequence[PackedMatrix]) -> mx.array:
         """See ``Ops``. Evaluated: a lazy array would be bound to this thread."""
-        weight = mx.array(decode_stacked(parts)).astype(self._weight_type)
+        dense = decode_stacked(parts)
+        if self._weight_scale != 1.0:
+            dense /= self._weight_scale
+        weight = mx.array(dense).astype(self._weight_type)
         mx.eval(weight)
         return weight
 
@@ -134,6 +147,8 @@ class MlxOps:
     def linear(self, x: mx.array, weight: mx.array, bias: mx.array | None = None) -> mx.array:
         """See ``Ops``."""
         product = (x.astype(self._weight_type) @ weight.T).astype(mx.float32)
+        if self._weight_scale != 1.0:
+            product = product * self._weight_scale
         return product if bias is None else product + bias
 
     def rms_norm(self, x: mx.array, weight: mx.array, eps: float) -> mx.array:

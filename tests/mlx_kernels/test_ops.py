@@ -58,6 +58,23 @@ def test_linear_equals_reference(
     np.testing.assert_allclose(host(ops, product), expected, **FLOAT32)
 
 
+@needs_mlx
+@pytest.mark.parametrize("size", [1.0, 3000.0])
+def test_linear_in_half_precision_is_close_and_does_not_overflow(
+    random: np.random.Generator, size: float
+) -> None:
+    ops = open_ops("mlx-cpu")
+    ops._use_half_precision()  # what a GPU does
+    x, weight = normal(random, 3, 200) * np.float32(size), normal(random, 9, 200)
+    expected = reference.linear(x, weight)
+    assert size == 1.0 or np.abs(expected).max() > 65504  # the largest float16
+    product = host(ops, ops.linear(ops.vector(x), ops.matrix([matrix(weight)])))
+    # Input, weight and result are rounded to 11 bits: 2^-11 of products of this size, 14 of
+    # which (the root of 200) add up.
+    np.testing.assert_allclose(product, expected, atol=14 * 2**-11 * size, rtol=2**-11)
+    assert ops.matrix_bytes(0, (9, 200)) == 2 * 9 * 200
+
+
 def test_embedding_decodes_the_rows_asked_for(ops: Ops, random: np.random.Generator) -> None:
     table = PackedMatrix(Q8_0, random_blocks((20, 64), "Q8_0", random).reshape(-1), (20, 64))
     ids = np.array([19, 3, 3], np.int32)
