@@ -84,6 +84,7 @@ class _Output:
             self._on_output(self._waiting)
 
     def text(self) -> str:
+        self._cut_tail()
         head = "".join(self._head)
         if not self._n_dropped:
             return (head + self._tail).rstrip("\n")

@@ -18,6 +18,8 @@ _UNFINISHED = re.compile(
     r"(?:(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*\x1b?"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*|\x1b[ -/]*)\Z"
 )
+# Bytes that mean themselves in a stream; most output has nothing else and needs no closer look.
+_PLAIN_BYTES = bytes([*range(0x20, 0x7F), 0x09, 0x0A])
 MAX_HELD_CHARS = 4096  # an unfinished sequence longer than this is no sequence anybody sends
 
 
@@ -58,6 +60,8 @@ class TerminalStream:
     def feed(self, data: bytes, is_last: bool = False) -> str:
         """Return what can be shown after ``data``. Mutates the held remainder."""
         text = self._held + self._decoder.decode(data, is_last)
+        if len(text) == len(data) and not data.translate(None, _PLAIN_BYTES):
+            return text
         self._held = ""
         if not is_last:
             unfinished = _UNFINISHED.search(text)

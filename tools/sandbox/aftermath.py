@@ -14,7 +14,10 @@ _MAX_NAMED = 5
 
 
 def check_after(root: Path, before: WorkspaceScan) -> list[str]:
-    """Undo forbidden changes and return one line for each thing the model should know."""
+    """Undo forbidden changes and return one line for each thing the model should know.
+
+    Runs while the masks still stand, so that they are told from what the command made.
+    """
     notes = []
     for path in before.absent_files:
         if os.path.lexists(path):
@@ -30,7 +33,7 @@ def check_after(root: Path, before: WorkspaceScan) -> list[str]:
         after = scan_workspace(root)
     except SandboxUnavailable:
         return notes  # the next command will be refused with this reason
-    known = set(before.protected)
+    known = {*before.protected, *before.masks}
     new = [path for path in after.protected if path not in known]
     if new:
         names = ", ".join(str(path.relative_to(root)) for path in new[:_MAX_NAMED])

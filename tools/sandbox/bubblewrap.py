@@ -6,7 +6,7 @@ from tools.sandbox.linux_bwrap import bwrap_arguments
 from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.seccomp import assemble_filter
 
-_USERNS_WORDS = ("namespace", "uid map", "Operation not permitted", "Permission denied")
+_USERNS_WORDS = ("namespace", "uid map", "Operation not permitted")
 
 
 class Bubblewrap:

@@ -53,8 +53,9 @@ def bwrap_arguments(
     for path in policy.hidden_homes:
         # Stays writable until the end: tool chains are mounted into it.
         arguments += ["--perms", "0555", "--tmpfs", str(path)]
-    arguments += ["--size", str(limits.temporary_bytes), "--tmpfs", "/tmp", "--dir", PRIVATE_HOME]
-    arguments += ["--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
+    for folder in ("/tmp", "/var/tmp"):
+        arguments += ["--size", str(limits.temporary_bytes), "--tmpfs", folder]
+    arguments += ["--dir", PRIVATE_HOME, "--dir", "/run"]
     # After the temporary folder: an environment may lie below /tmp.
     for path in policy.readable:
         arguments += _bind("--ro-bind", path)

@@ -19,15 +19,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tools.errors import SandboxUnavailable
+from tools.sandbox.scan import WorkspaceScan, scan_workspace
 
 
 @contextmanager
-def masked(root: Path, masks: tuple[Path, ...]) -> Iterator[None]:
-    """Create the missing folders, keep them while the block runs, then remove them.
+def scanned_and_masked(root: Path) -> Iterator[WorkspaceScan]:
+    """Scan the workspace and create what it lacks; remove that again when the block ends.
 
-    Args:
-        root: the workspace; its path names the register.
-        masks: folders to create; their missing parents below the root are created too.
+    The scan happens under the lock. Else it could see a folder of another command that is gone
+    when bubblewrap looks for it.
     """
     name = hashlib.sha1(os.fsencode(root)).hexdigest()[:20]
     folder = _register_folder()
@@ -36,13 +36,14 @@ def masked(root: Path, masks: tuple[Path, ...]) -> Iterator[None]:
     try:
         fcntl.flock(register, fcntl.LOCK_EX)
         created = _load(register)
-        for mask in masks:
+        scan = scan_workspace(root)
+        for mask in scan.masks:
             created += _create(root, mask)
         _store(register, created)
         fcntl.flock(users, fcntl.LOCK_SH)
         fcntl.flock(register, fcntl.LOCK_UN)
         try:
-            yield
+            yield scan
         finally:
             fcntl.flock(register, fcntl.LOCK_EX)
             fcntl.flock(users, fcntl.LOCK_UN)

@@ -6,6 +6,7 @@ have created files.
 """
 
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -123,6 +124,7 @@ HOME_SECRETS = (
     ".local/state/ds4-agent",
     ".cache/ds4-agent",
 )
+_SKELETON = ("/tmp", "/var/tmp", "/run", "/dev", "/proc")  # made new for each command
 PRIVATE_HOME = "/tmp/home"  # in the command's own temporary file system
 MAX_MOUNTS = 600  # each mount costs bubblewrap time that grows with their number
 _FIXED_ENVIRONMENT = ("LANG", "TERM", "TZ")
@@ -137,7 +139,7 @@ class Limits:
     processes: int = 1024  # a parallel build needs hundreds; a fork loop passes this at once
     file_bytes: int = 4 << 30  # largest single file
     temporary_bytes: int = 1 << 30  # private temporary files; they are kept in memory
-    output_bytes: int = 256 << 20  # only the start and the end are kept anyway
+    output_bytes: int = 64 << 20  # only the start and the end are kept anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ def base_policy(root: Path, homes: tuple[Path, ...], environ: Mapping[str, str])
     Raises:
         SandboxUnavailable: the workspace contains the system.
     """
-    if any(Path(folder).is_relative_to(root) for folder in SYSTEM_FOLDERS):
+    if any(Path(folder).is_relative_to(root) for folder in (*SYSTEM_FOLDERS, *_SKELETON)):
         raise SandboxUnavailable(
             f"the workspace {root} contains system folders", "Start in a project folder."
         )
@@ -189,7 +191,10 @@ def base_policy(root: Path, homes: tuple[Path, ...], environ: Mapping[str, str])
     present = [Path(folder) for folder in SYSTEM_FOLDERS if os.path.exists(folder)]
     system = tuple(path for path in present if not path.is_symlink())
     links = tuple((os.readlink(path), path) for path in present if path.is_symlink())
+    run_as = _unprivileged_owner(root)
     readable = _readable(home, system, root)
+    if run_as is not None:
+        readable = tuple(path for path in readable if _is_reachable(path, *run_as))
     private = environ.get("DS4_HOME", "")
     secrets = [Path(path) for path in SYSTEM_SECRETS]
     secrets += [folder / path for folder in homes for path in HOME_SECRETS]
@@ -211,7 +216,7 @@ def base_policy(root: Path, homes: tuple[Path, ...], environ: Mapping[str, str])
         environment=_environment(environ, home, visible),
         limits=Limits(memory_bytes=_half_of_memory()),
         hidden_homes=tuple(folder for folder in homes if _is_below(folder, system)),
-        run_as=_unprivileged_owner(root),
+        run_as=run_as,
     )
 
 
@@ -293,3 +298,17 @@ def _unprivileged_owner(root: Path) -> tuple[int, int] | None:
         return None
     status = root.stat()
     return (status.st_uid, status.st_gid) if status.st_uid != 0 else None
+
+
+def _is_reachable(path: Path, user: int, group: int) -> bool:
+    """True when a user may pass through all folders above the path, and enter it."""
+    for folder in (path, *path.parents):
+        status = folder.stat()
+        bit = stat.S_IXOTH
+        if status.st_uid == user:
+            bit = stat.S_IXUSR
+        elif status.st_gid == group:
+            bit = stat.S_IXGRP
+        if not status.st_mode & bit:
+            return False
+    return True

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -23,9 +23,8 @@ from tools.errors import SandboxUnavailable, ToolError
 from tools.executables import find_trusted
 from tools.sandbox.aftermath import check_after
 from tools.sandbox.bubblewrap import Bubblewrap
-from tools.sandbox.masks import masked
+from tools.sandbox.masks import scanned_and_masked
 from tools.sandbox.policy import SandboxPolicy, base_policy, with_scan
-from tools.sandbox.scan import scan_workspace
 from tools.sandbox.watch import INTERVAL_S, TreeWatch
 from tools.text import one_line
 
@@ -98,6 +97,10 @@ class Sandbox:
         self._shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), "/bin/sh")
         self._base = base_policy(self.root, homes, environ)
 
+    def limit(self, **limits: int) -> None:
+        """Change limits of this sandbox, such as ``memory_bytes``; see ``policy.Limits``."""
+        self._base = replace(self._base, limits=replace(self._base.limits, **limits))
+
     def run(
         self, command: str, timeout_s: float, cancel: threading.Event, on_bytes: OnBytes
     ) -> CommandResult:
@@ -117,13 +120,12 @@ class Sandbox:
                 f"the command has more than {MAX_COMMAND_BYTES} bytes",
                 "Write it to a file and run the file.",
             )
-        scan = scan_workspace(self.root)
-        policy = with_scan(self._base, scan)
         started = time.monotonic()
-        with masked(self.root, policy.masks):
+        with scanned_and_masked(self.root) as scan:
+            policy = with_scan(self._base, scan)
             with _Running.start(self._program, self._mechanism, policy, self._shell, command) as it:
-                reason = it.follow(started + timeout_s, cancel, on_bytes)
-        notes = check_after(self.root, scan)
+                reason = it.follow(time.monotonic() + timeout_s, cancel, on_bytes)
+            notes = check_after(self.root, scan)
         exit_code = it.exit_code
         if not reason and exit_code is None:
             said = one_line(it.first_output.decode("utf-8", errors="replace"))

@@ -119,7 +119,7 @@ class _Found:
                 self.protected.add(folder)
             elif (folder / "objects").is_dir() or (folder / "commondir").is_file():
                 self.git_folders.add(folder)
-            for hooks in _HOOKS_PATH.findall(_text(folder / "config")):
+            for hooks in _HOOKS_PATH.findall(_text(folder / "config").replace("\0", "")):
                 path = Path(os.path.realpath(self.root / os.path.expanduser(hooks.strip('"'))))
                 if path.is_dir() and path != self.root and path.is_relative_to(self.root):
                     self.protected.add(path)
@@ -161,9 +161,9 @@ class _Found:
 def _pointer(path: Path, prefix: str) -> Path | None:
     """Read a file that names another folder, as git's worktrees and submodules have them."""
     text = _text(path).strip()
-    if not text or not text.startswith(prefix):
-        return None
     named = text.removeprefix(prefix).strip()
+    if not named or not text.startswith(prefix) or "\0" in named:
+        return None
     return Path(os.path.realpath(path.parent / named))
 
 

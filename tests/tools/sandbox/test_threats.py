@@ -1,0 +1,678 @@
+"""What a hostile command may try, each on the real mechanism.
+
+Numbers are those of the project's list of threats.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tools.base import ToolResult
+from tools.toolbox import Toolbox
+
+pytestmark = pytest.mark.sandbox
+Bash = Callable[..., ToolResult]
+GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
+
+
+def python(bash: Bash, program: str, **arguments: object) -> ToolResult:
+    """Run a Python program in the sandbox."""
+    return bash(f"{sys.executable} - <<'END'\n{textwrap.dedent(program)}\nEND", **arguments)
+
+
+def refused_python(bash: Bash, program: str) -> None:
+    """The program must fail with an OSError or its like, and say so as its only output."""
+    indented = textwrap.indent(textwrap.dedent(program), "    ")
+    wrapped = f"try:\n{indented}\nexcept OSError as error:\n    print('refused', error.errno)\n"
+    result = python(bash, wrapped)
+    assert result.text.startswith("refused "), result.text
+
+
+def git(root: Path, *arguments: str) -> None:
+    subprocess.run([*GIT, *arguments], cwd=root, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(root: Path) -> Path:
+    git(root, "init")
+    (root / "a.txt").write_text("a\n", encoding="utf-8")
+    git(root, "add", ".")
+    git(root, "commit", "-m", "first")
+    return root
+
+
+# --- 1, 2: files outside, secrets -----------------------------------------------------------------
+
+
+def test_01_write_outside_is_refused(
+    bash: Bash, root: Path, tmp_path: Path, isolated_home: Path
+) -> None:
+    places = ["/etc/planted", "/usr/planted", "/planted", "/dev/planted", "/opt/planted"]
+    for place in places:
+        assert bash(f"echo x > {place}").exit_code not in (0, None), place
+        assert not Path(place).exists()
+    # Below /tmp the command sees its own temporary folder, so only the host tells.
+    bash(f"echo x > ../planted; mkdir -p {isolated_home}; echo x > {isolated_home}/planted")
+    assert not (tmp_path / "planted").exists()
+    assert not (isolated_home / "planted").exists()
+
+
+def test_01_private_temporary_folder_is_gone_afterwards(bash: Bash) -> None:
+    assert bash("echo x > /tmp/mine && echo x > ~/mine && cat /tmp/mine ~/mine").ok
+    assert not Path("/tmp/mine").exists()
+    assert not bash("cat /tmp/mine").ok
+
+
+def test_02_secrets_are_not_there(bash: Bash, root: Path, isolated_home: Path) -> None:
+    (isolated_home / ".ssh").mkdir()
+    (isolated_home / ".ssh/id_test").write_text("SECRET", encoding="utf-8")
+    (root / "sub").mkdir()
+    for name in (".env", ".env.local", "tls.pem", "sub/id_test", "sub/.env"):
+        (root / name).write_text("SECRET", encoding="utf-8")
+    result = bash(
+        f"cat {isolated_home}/.ssh/id_test ~/.ssh/id_test .env .env.local tls.pem sub/id_test "
+        "sub/.env; cp .env copy; ln .env copy2; mv .env moved; cat copy copy2 moved; "
+        "grep -rh SECRET . && echo found"
+    )
+    assert "SECRET" not in result.text and "found" not in result.text
+    assert (root / ".env").read_text(encoding="utf-8") == "SECRET"
+
+
+def test_02_hidden_file_behind_a_link_is_not_readable(bash: Bash, root: Path) -> None:
+    (root / "real-secret").write_text("SECRET", encoding="utf-8")
+    (root / ".env").symlink_to("real-secret")
+    assert "SECRET" not in bash("cat .env real-secret").text
+
+
+def test_02_shadow_is_not_readable_even_for_root(bash: Bash) -> None:
+    if not Path("/etc/shadow").exists():
+        pytest.skip("needs /etc/shadow")
+    assert not bash("cat /etc/shadow").ok
+    assert not bash("cat /etc/ssh/*").ok
+
+
+def test_02_home_as_workspace_still_hides_secrets(isolated_home: Path, sandbox: None) -> None:
+    (isolated_home / ".ssh").mkdir()
+    (isolated_home / ".ssh/config").write_text("SECRET", encoding="utf-8")
+    (isolated_home / ".netrc").write_text("SECRET", encoding="utf-8")
+    (isolated_home / ".bashrc").write_text("mine\n", encoding="utf-8")
+    box = Toolbox.from_folder(isolated_home)
+    result = box.run("bash", {"command": "cat .ssh/config .netrc; echo bad >> .bashrc; ls -a .ssh"})
+    assert "SECRET" not in result.text
+    assert (isolated_home / ".bashrc").read_text(encoding="utf-8") == "mine\n"
+
+
+# --- 3 to 8: protected paths, links ---------------------------------------------------------------
+
+
+def test_03_git_hook_and_config_cannot_be_planted(bash: Bash, repository: Path) -> None:
+    config = (repository / ".git/config").read_text(encoding="utf-8")
+    for command in (
+        "echo x > .git/hooks/pre-commit",
+        "echo x >> .git/config",
+        "git config core.fsmonitor 'touch x'",
+        "rm -rf .git/hooks",
+        "chmod 777 .git/config",
+        "echo x > .git/new",
+    ):
+        assert bash(command).exit_code != 0, command
+    assert (repository / ".git/config").read_text(encoding="utf-8") == config
+    assert not (repository / ".git/hooks/pre-commit").exists()
+
+
+def test_03_nested_repository_and_submodule_are_protected(
+    bash: Bash, repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    git(tmp_path / "other", "init")
+    git(tmp_path / "other", "commit", "--allow-empty", "-m", "first")
+    git(
+        repository, "-c", "protocol.file.allow=always",
+        "submodule", "add", str(tmp_path / "other"), "mods/other",
+    )  # fmt: skip
+    (repository / "deep/nested").mkdir(parents=True)
+    git(repository / "deep/nested", "init")
+    pointer = (repository / "mods/other/.git").read_text(encoding="utf-8")
+    for place in (
+        "deep/nested/.git/hooks/pre-commit",
+        ".git/modules/mods/other/hooks/pre-commit",
+        "mods/other/.git",
+        ".gitmodules",
+    ):
+        assert bash(f"echo x > {place}").exit_code != 0, place
+    assert (repository / "mods/other/.git").read_text(encoding="utf-8") == pointer
+    assert bash("git -C mods/other log -1 --format=%s").text == "first"
+
+
+def test_03_worktree_shows_its_repository_read_only(
+    repository: Path, tmp_path: Path, sandbox: None
+) -> None:
+    tree = tmp_path / "tree"
+    git(repository, "worktree", "add", str(tree))
+    box = Toolbox.from_folder(tree)
+    assert box.run("bash", {"command": "git log -1 --format=%s"}).text == "first"
+    plant = f"echo x > {repository}/.git/hooks/post-checkout"
+    assert box.run("bash", {"command": plant}).exit_code != 0
+    assert not (repository / ".git/hooks/post-checkout").exists()
+    assert box.run("bash", {"command": f"cat {repository}/a.txt"}).exit_code != 0
+
+
+def test_03_pointer_to_something_else_is_not_followed(
+    root: Path, isolated_home: Path, sandbox: None
+) -> None:
+    (isolated_home / ".ssh").mkdir()
+    (isolated_home / ".ssh/config").write_text("SECRET", encoding="utf-8")
+    (root / ".git").write_text(f"gitdir: {isolated_home}/.ssh\n", encoding="utf-8")
+    result = Toolbox.from_folder(root).run("bash", {"command": f"cat {isolated_home}/.ssh/config"})
+    assert "SECRET" not in result.text
+
+
+def test_03_hooks_folder_named_by_the_configuration_is_protected(
+    bash: Bash, repository: Path
+) -> None:
+    (repository / ".husky").mkdir()
+    git(repository, "config", "core.hooksPath", ".husky")
+    assert bash("echo x > .husky/pre-commit").exit_code != 0
+
+
+def test_03_separate_git_folder_inside_is_protected(bash: Bash, root: Path) -> None:
+    (root / "meta").mkdir()
+    git(root, "init", "--separate-git-dir=meta/store")
+    assert bash("echo x > meta/store/hooks/pre-commit").exit_code != 0
+    assert bash("mv meta old").exit_code != 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".ds4/config.toml", ".vscode/tasks.json", ".idea/w.xml", ".github/workflows/ci.yml",
+     ".envrc", ".mcp.json", "AGENTS.md", "sub/AGENTS.md", ".gitattributes", ".bashrc"],
+)  # fmt: skip
+def test_03_existing_protected_path_is_read_only(bash: Bash, root: Path, path: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text("old", encoding="utf-8")
+    for command in (f"echo x > {path}", f"rm -f {path}", f"mv {path} x", f"truncate -s0 {path}"):
+        assert bash(command).exit_code != 0, command
+    assert (root / path).read_text(encoding="utf-8") == "old"
+
+
+def test_04_missing_git_cannot_be_made_and_the_host_is_clean(bash: Bash, root: Path) -> None:
+    for command in ("mkdir .git", "git init", "mkdir -p .git/hooks", "rmdir .git", "mv .git x"):
+        assert bash(command).exit_code != 0, command
+        assert list(root.iterdir()) == [], command
+
+
+@pytest.mark.parametrize("name", [".envrc", "AGENTS.md", ".mcp.json", ".gitattributes"])
+def test_04_new_protected_file_is_moved_aside(bash: Bash, root: Path, name: str) -> None:
+    result = bash(f"echo bad > {name}")
+    assert not (root / name).exists()
+    assert (root / f"{name}.refused").exists()
+    assert f"renamed to {name}.refused" in result.text
+
+
+def test_05_rename_of_git_and_of_its_parent_is_refused(bash: Bash, root: Path) -> None:
+    nested = root / "sub/deep"
+    nested.mkdir(parents=True)
+    git(nested, "init")
+    for command in (
+        "mv sub/deep/.git sub/deep/old",
+        "mv sub/deep sub/old && mkdir -p sub/deep/.git/hooks",
+        "mv sub old && mkdir -p sub/deep/.git/hooks && echo x > sub/deep/.git/hooks/pre-commit",
+        "rm -rf sub",
+    ):
+        assert bash(command).exit_code != 0, command
+    assert (nested / ".git/HEAD").exists()
+    assert not (nested / ".git/hooks/pre-commit").exists()
+    assert bash("mkdir sub/new && mv sub/new sub/newer && echo x > sub/deep/file").ok
+
+
+def test_06_protected_folder_that_is_a_link_into_the_workspace_is_refused(
+    bash: Bash, root: Path
+) -> None:
+    (root / "store").mkdir()
+    (root / ".git").symlink_to("store")
+    result = bash("echo x > store/config")
+    assert not result.ok and "cannot be protected" in result.text
+    assert list((root / "store").iterdir()) == []
+
+
+def test_06_protected_file_that_is_a_link_protects_its_target(bash: Bash, root: Path) -> None:
+    (root / "docs").mkdir()
+    (root / "docs/rules.md").write_text("rules\n", encoding="utf-8")
+    (root / "AGENTS.md").symlink_to("docs/rules.md")
+    assert bash("echo x >> docs/rules.md").exit_code != 0
+    assert bash("mv docs old").exit_code != 0
+    result = bash("rm AGENTS.md; echo bad > AGENTS.md")
+    assert os.readlink(root / "AGENTS.md") == "docs/rules.md"
+    assert "restored" in result.text
+
+
+def test_06_link_to_a_repository_elsewhere_is_read_only(
+    bash: Bash, root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    git(tmp_path / "elsewhere", "init")
+    (root / ".git").symlink_to(tmp_path / "elsewhere/.git")
+    assert bash("git status --short").ok
+    assert bash("echo x > .git/hooks/pre-commit").exit_code != 0
+    bash("rm .git; mkdir .git")
+    assert os.readlink(root / ".git") == str(tmp_path / "elsewhere/.git")
+
+
+def test_07_link_out_does_not_reach_the_outside(bash: Bash, root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    outside.write_text("old", encoding="utf-8")
+    (root / "link").symlink_to(outside)
+    assert "old" not in bash("cat link; echo new > link").text
+    bash(f"ln -s {outside} mine && echo new > mine")
+    assert bash("ln -s /etc/passwd system && echo new >> system").exit_code != 0
+    assert outside.read_text(encoding="utf-8") == "old"
+
+
+def test_08_hard_link_out_is_refused(bash: Bash, root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    outside.write_text("old", encoding="utf-8")
+    assert bash(f"ln {outside} mine").exit_code != 0
+    assert bash("ln /etc/passwd mine").exit_code != 0
+    assert outside.read_text(encoding="utf-8") == "old"
+
+
+# --- 9, 10: network and sockets -------------------------------------------------------------------
+
+
+def test_09_tcp_and_udp_to_the_host_are_refused(bash: Bash) -> None:
+    tcp = socket.create_server(("127.0.0.1", 0))
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.bind(("127.0.0.1", 0))
+    udp.setblocking(False)
+    refused_python(
+        bash,
+        f"""
+        import socket
+        socket.create_connection(('127.0.0.1', {tcp.getsockname()[1]}), 2)
+        """,
+    )
+    python(
+        bash,
+        f"""
+        import socket
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        s.sendto(b'x', ('127.0.0.1', {udp.getsockname()[1]}))
+        """,
+    )
+    with pytest.raises(BlockingIOError):
+        udp.recv(10)
+    tcp.close()
+    udp.close()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)",
+        "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
+        "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+        "socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)",
+        "socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)",
+        "socket.getaddrinfo('localhost.invalid', 80)",
+        "socket.create_connection(('192.0.2.1', 80), 2)",
+    ],
+)
+def test_09_other_ways_to_the_network_are_refused(bash: Bash, call: str) -> None:
+    refused_python(bash, f"import socket\n{call}")
+
+
+def test_10_unix_sockets_are_refused(bash: Bash, root: Path) -> None:
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(root / "sock"))
+    server.listen()
+    abstract = socket.socket(socket.AF_UNIX)
+    abstract.bind(f"\0ds4-test-{os.getpid()}")
+    abstract.listen()
+    for address in (str(root / "sock"), f"\\0ds4-test-{os.getpid()}"):
+        refused_python(bash, f"import socket\nsocket.socket(socket.AF_UNIX).connect('{address}')")
+    server.close()
+    abstract.close()
+
+
+def test_10_datagram_pair_is_no_way_to_a_unix_socket(bash: Bash, root: Path) -> None:
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    server.bind(str(root / "sock"))
+    server.setblocking(False)
+    refused_python(
+        bash,
+        """
+        import socket
+        a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        a.sendto(b'x', 'sock')
+        """,
+    )
+    with pytest.raises(BlockingIOError):
+        server.recv(10)
+    server.close()
+
+
+def test_10_stream_pair_works_but_cannot_connect(bash: Bash, root: Path) -> None:
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(root / "sock"))
+    server.listen()
+    assert python(bash, "import socket; a, b = socket.socketpair(); a.send(b'x'); b.recv(1)").ok
+    refused_python(bash, "import socket\na, b = socket.socketpair()\na.connect('sock')")
+    server.close()
+
+
+# --- 11 to 13: leaks ------------------------------------------------------------------------------
+
+
+def test_11_environment_is_not_inherited(
+    root: Path, sandbox: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("API_TOKEN", "SSH_AUTH_SOCK", "LD_PRELOAD_X", "BASH_ENV", "PYTHONPATH"):
+        monkeypatch.setenv(name, "SECRET")
+    result = Toolbox.from_folder(root).run("bash", {"command": "env; cat /proc/*/environ"})
+    assert "SECRET" not in result.text
+    names = {line.partition("=")[0] for line in result.text.splitlines() if "=" in line}
+    assert {"HOME", "PATH"} <= names
+
+
+def test_12_proc_shows_only_the_sandbox(bash: Bash) -> None:
+    os.environ["DS4_LEAK_MARK"] = "LEAKED"
+    try:
+        result = bash(
+            "cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n'; ls /proc/1/root/home "
+            "/proc/1/root/root; ls /proc/1/cwd/; ls -l /proc/*/fd"
+        )
+    finally:
+        del os.environ["DS4_LEAK_MARK"]
+    own = Path("/proc/self/cmdline").read_bytes().replace(b"\0", b"\n").decode()
+    assert "LEAKED" not in result.text and own not in result.text
+    assert bash("ls /proc | grep -c '^[0-9]'").text.isdigit()
+    assert int(bash("ls /proc | grep -c '^[0-9]'").text) < 8
+    assert not bash(f"ls /proc/1/root{Path(__file__).parent}").ok
+
+
+def test_13_open_descriptors_are_closed(bash: Bash, tmp_path: Path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    os.set_inheritable(folder, True)
+    shown = python(bash, "import os; print(sorted(os.listdir('/proc/self/fd')))").text
+    os.close(folder)
+    # 0 to 2, and the one that lists the folder
+    assert shown == "['0', '1', '2', '3']"
+    assert not bash(f"ls /proc/self/fd/{folder}/../ /dev/fd/{folder}/").ok
+
+
+# --- 14, 15: privilege and other processes --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "umount .git",
+        "umount -l /proc/sys",
+        "mount -o remount,rw /",
+        "mount -o remount,rw,bind .git",
+        "mount -t tmpfs none /tmp",
+        "echo x > /proc/sys/kernel/hostname",
+        "echo 0 > /proc/sys/vm/swappiness",
+        "echo h > /proc/sysrq-trigger",
+        "unshare -U true",
+        "unshare -m true",
+        "unshare -r true",
+        "hostname planted",
+        "chroot / true",
+        "chown 12345 .",
+        "date -s 2000-01-01",
+        "dmesg",
+    ],
+)
+def test_14_privileged_step_is_refused(bash: Bash, repository: Path, command: str) -> None:
+    result = bash(command)
+    assert result.exit_code not in (0, None), result.text
+
+
+def test_14_no_capabilities_and_no_new_ones(bash: Bash) -> None:
+    lines = bash("grep -E 'Cap|NoNewPrivs|Seccomp:' /proc/self/status").text.split("\n")
+    values = dict(line.split(":\t") for line in lines)
+    assert all(int(values[name], 16) == 0 for name in values if name.startswith("Cap"))
+    assert values["NoNewPrivs"] == "1" and values["Seccomp"] == "2"
+
+
+def test_15_ptrace_and_signals_do_not_cross(bash: Bash) -> None:
+    for pid in (os.getpid(), os.getppid()):
+        assert bash(f"kill -0 {pid}").exit_code != 0
+    refused_python(
+        bash,
+        """
+        import ctypes, os
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.ptrace(0, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), 'ptrace')
+        """,
+    )
+    python(bash, "import os, signal\nos.kill(-1, signal.SIGKILL)")  # reaches the sandbox only
+    assert bash("echo alive").text == "alive"
+
+
+# --- 16 to 18: survivors, terminal, exhaustion ----------------------------------------------------
+
+
+def alive(mark: str) -> list[str]:
+    """Process ids on this machine whose command line contains the mark."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if mark.encode() in (entry / "cmdline").read_bytes():
+                    found.append(entry.name)
+            except OSError:
+                continue
+    return found
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    yield f"86{os.getpid()}{time.monotonic_ns() % 10**6}"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["sleep {m} &", "setsid sleep {m} & disown", "(setsid sleep {m} >/dev/null 2>&1 &) ; true",
+     "nohup sh -c 'trap \"\" TERM HUP INT; sleep {m}' & sleep 0.1"],
+)  # fmt: skip
+def test_16_no_process_survives_and_none_delays_the_return(
+    bash: Bash, mark: str, command: str
+) -> None:
+    started = time.monotonic()
+    result = bash(f"echo started; {command.format(m=mark)}")
+    assert "started" in result.text and result.exit_code == 0
+    assert time.monotonic() - started < 5
+    assert alive(mark) == []
+
+
+def test_16_timeout_kills_the_whole_tree(bash: Bash, mark: str) -> None:
+    started = time.monotonic()
+    result = bash(f"trap '' TERM INT; (setsid sleep {mark} &) ; echo before; sleep {mark}",
+                  timeout_s=1)  # fmt: skip
+    assert 1 <= time.monotonic() - started < 3
+    assert "before" in result.text and "Stopped after 1 s" in result.text
+    assert result.exit_code is None and not result.ok
+    assert alive(mark) == []
+
+
+def test_16_cancel_kills_within_a_second(root: Path, sandbox: None, mark: str) -> None:
+    box = Toolbox.from_folder(root)
+    cancel = threading.Event()
+    begun = threading.Event()
+    cancelled_at = 0.0
+
+    def stop() -> None:
+        nonlocal cancelled_at
+        begun.wait(20)
+        cancelled_at = time.monotonic()
+        cancel.set()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    command = f"sleep {mark} & echo begun; sleep {mark}"
+    result = box.run("bash", {"command": command}, cancel, lambda text: begun.set())
+    assert time.monotonic() - cancelled_at < 1
+    thread.join()
+    assert not result.ok and "interrupted by the user" in result.text
+    assert alive(mark) == []
+
+
+def test_17_there_is_no_terminal(bash: Bash) -> None:
+    assert bash("exec 3<>/dev/tty").exit_code != 0
+    assert bash("tty").text.startswith("not a tty")
+    assert bash("cat").ok  # stdin is empty, so nothing waits
+    refused_python(
+        bash,
+        """
+        import fcntl, os, pty
+        main, other = pty.openpty()
+        fcntl.ioctl(other, 0x5412, b'x')
+        """,
+    )
+
+
+def test_17_escape_sequences_are_stripped_live_and_in_the_result(root: Path, sandbox: None) -> None:
+    live: list[str] = []
+    result = Toolbox.from_folder(root).run(
+        "bash",
+        {"command": r"printf '\033]0;title\007\033[31mred\033[0m\033[2J ok\n'"},
+        None,
+        live.append,
+    )
+    assert result.text == "red ok" and "".join(live) == "red ok\n"
+
+
+def test_18_endless_output_is_stopped_and_bounded(bash: Bash) -> None:
+    result = bash("yes", timeout_s=30)
+    assert "Stopped" in result.text and "bytes of output left out" in result.text
+    assert len(result.text.encode()) < 34_000
+
+
+def test_18_time_is_bounded_while_output_flows(bash: Bash) -> None:
+    started = time.monotonic()
+    result = bash("while :; do echo x; done", timeout_s=1)
+    assert "Stopped after 1 s" in result.text and time.monotonic() - started < 3
+
+
+def test_18_fork_loop_is_stopped(bash: Bash) -> None:
+    result = bash("f() { sleep 60 & f; }; while :; do sleep 60 & done", timeout_s=60)
+    assert "processes" in result.text and not result.ok
+
+
+def test_18_memory_is_bounded(root: Path, sandbox: None) -> None:
+    box = Toolbox.from_folder(root)
+    assert box.sandbox is not None
+    box.sandbox.limit(memory_bytes=200 << 20)
+    program = "x = bytearray(400 << 20); import time; time.sleep(60)"
+    result = box.run("bash", {"command": f"{sys.executable} -c '{program}'", "timeout_s": 60})
+    assert "MiB of memory" in result.text and not result.ok
+
+
+def test_18_huge_file_is_stopped(root: Path, sandbox: None) -> None:
+    box = Toolbox.from_folder(root)
+    assert box.sandbox is not None
+    box.sandbox.limit(file_bytes=1 << 20)
+    result = box.run("bash", {"command": "head -c 3000000 /dev/zero > big"})
+    assert not result.ok and (root / "big").stat().st_size <= 1 << 20
+
+
+# --- 19 to 23 -------------------------------------------------------------------------------------
+
+
+def test_19_device_files_are_refused(bash: Bash) -> None:
+    for command in ("mknod disk b 8 0", "mknod mem c 1 1", "cat /dev/mem", "cat /dev/kmsg",
+                    "cat /dev/sda /dev/vda /dev/nvme0n1"):  # fmt: skip
+        assert bash(command).exit_code != 0, command
+
+
+def test_20_io_uring_is_refused(bash: Bash) -> None:
+    refused_python(
+        bash,
+        """
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        parameters = ctypes.create_string_buffer(256)
+        if libc.syscall(425, 8, parameters) < 0:
+            raise OSError(ctypes.get_errno(), 'io_uring_setup')
+        """,
+    )
+
+
+def test_21_our_configuration_is_out_of_reach(bash: Bash, root: Path, isolated_home: Path) -> None:
+    config = isolated_home / ".config/ds4-agent/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("x = 1\n", encoding="utf-8")
+    assert bash(f"echo 'sandbox = \"off\"' > {config}").exit_code != 0
+    assert bash("mkdir -p .ds4 && echo 'sandbox = \"off\"' > .ds4/config.toml").exit_code != 0
+    assert config.read_text(encoding="utf-8") == "x = 1\n"
+    assert not (root / ".ds4").exists()
+
+
+def test_21_no_argument_of_a_call_turns_the_sandbox_off(bash: Bash, tmp_path: Path) -> None:
+    result = bash(f"echo x > {tmp_path}/planted", sandbox="off", unsafe=True)
+    assert "ignored unknown arguments: sandbox, unsafe" in result.text
+    assert not (tmp_path / "planted").exists()
+
+
+def test_22_broken_workspace_files_never_widen_the_policy(bash: Bash, root: Path) -> None:
+    (root / ".ds4").mkdir()
+    (root / ".ds4/config.toml").write_text("x = 1\n", encoding="utf-8")
+    assert bash("echo broken [ > .ds4/config.toml").exit_code != 0
+    (root / "sub").mkdir()
+    (root / "sub/.git").write_bytes(b"gitdir: \xff\xfe/\0broken")
+    (root / "sub/.gitmodules").symlink_to("loop")
+    (root / "sub/loop").symlink_to("loop")
+    assert bash("echo still works").text == "still works"
+    assert bash("echo x > /etc/planted").exit_code != 0
+
+
+def test_23_no_residue_of_masks_also_with_two_runs_at_once(root: Path, sandbox: None) -> None:
+    boxes = [Toolbox.from_folder(root) for _ in range(4)]
+    results: list[ToolResult] = []
+
+    def work(box: Toolbox) -> None:
+        for _ in range(4):
+            results.append(box.run("bash", {"command": "mkdir .git; sleep 0.05; mkdir .ds4/x"}))
+
+    threads = [threading.Thread(target=work, args=(box,)) for box in boxes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(result.exit_code == 1 for result in results) and len(results) == 16
+    assert list(root.iterdir()) == []
+
+
+def test_23_folder_the_person_fills_meanwhile_is_kept(root: Path, sandbox: None) -> None:
+    box = Toolbox.from_folder(root)
+
+    def fill(text: str) -> None:
+        (root / ".git/HEAD").write_text("ref: refs/heads/main\n", encoding="utf-8")
+
+    result = box.run("bash", {"command": "echo go; sleep 0.3; cat .git/HEAD"}, None, fill)
+    assert (root / ".git/HEAD").exists()
+    assert "ref:" in result.text
+
+
+def test_other_owner_of_the_workspace_runs_the_command(sandbox: None) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to give the workspace to somebody else")
+    import tempfile
+
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        os.chmod(folder, 0o755)
+        os.chown(folder, 65534, 65534)
+        box = Toolbox.from_folder(Path(folder))
+        assert box.run("bash", {"command": "id -u && echo x > mine && cat mine"}).text == "65534\nx"
+        assert (Path(folder) / "mine").stat().st_uid == 65534
