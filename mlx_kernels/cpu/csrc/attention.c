@@ -11,10 +11,9 @@
 #include "internal.h"
 #include "pool.h"
 
-#define BLOCK_T 64    /* cache rows of a step: 64 x 128 floats fill a first-level cache */
-#define MAX_QUERIES 32 /* query rows of a chunk */
-#define MAX_DIM 512
-#define PIECE_T 256   /* cache rows of a piece when one position is split */
+#define BLOCK_T 64   /* cache rows of a step: 64 x 128 floats fill a first-level cache */
+#define MAX_QUERIES DS4_MAX_GROUP /* query rows of a chunk */
+#define PIECE_T 256  /* cache rows of a piece when one position is split */
 
 typedef struct {
     const ds4_attention_args *args;

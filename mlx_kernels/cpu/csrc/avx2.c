@@ -122,7 +122,7 @@ AVX2 static void mix(const float *p, int p_stride, int nq, const float *values, 
 AVX2 static float exp_row(float *row, int n, float top) { return exp_row_body(row, n, top); }
 
 static const code_path AVX2_PATH = {
-    "avx2", rms_norm, quantise, ds4_avx2_row_dot, tile, half_to_float, scores, mix, exp_row, 3,
+    "avx2", rms_norm, quantise, ds4_avx2_row_dot, tile, half_to_float, scores, mix, exp_row, 1,
 };
 
 const code_path *ds4_avx2(void) {

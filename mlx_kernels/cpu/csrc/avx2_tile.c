@@ -18,6 +18,10 @@
 #define SLICE_GROUPS (SLICE / GROUP)
 #define BLOCK_M 4 /* activation rows at once: 8 sums of 16 bits fill half the registers */
 
+/* Keeps a running sum running. Left alone, the compiler turns eight additions into a tree, whose
+ * many products at once do not fit the registers: half the speed. */
+#define IN_ORDER(v) __asm__("" : "+x"(v))
+
 typedef struct {
     uint8_t u[SLICE_GROUPS][8][TILE_ROWS][4] __attribute__((aligned(64))); /* [group][step] */
     float s[SLICE_GROUPS][2][TILE_ROWS] __attribute__((aligned(64)));      /* two runs of 16 */
@@ -45,49 +49,56 @@ AVX2_INLINE void transpose_8x8(const __m256i r[8], uint8_t *to, int64_t stride) 
     }
 }
 
-/* Unpacks n_groups groups of 8 rows into rows first .. first + 8 of the tile. */
-AVX2_INLINE void fill_half(const int type, const uint8_t *const rows[8], int n_groups,
-                           weight_tile *t, int first) {
-    const int by32 = type == T_Q4_K || type == T_Q5_K;
-    const int block_bytes = ds4_block_bytes(type), groups = ds4_block_values(type) / GROUP;
-    for (int g = 0; g < n_groups; g += groups) {
-        __m256i u[8][8]; /* [row][group of the block] */
-        __m256 s[2][8], o[2][8];
-        for (int r = 0; r < 8; r++) {
-            const uint8_t *block = rows[r] + (int64_t)(g / groups) * block_bytes;
-            if (groups == 1) {
-                float scale, offset;
-                u[r][0] = unpack32(type, block, &scale, &offset);
-                t->s[g][0][first + r] = scale;
-                t->o[g][0][first + r] = offset;
-            } else if (by32) {
-                unpack256_by_32(type, block, u[r], &s[0][r], &o[0][r]);
-            } else {
-                __m256 s2[2], o2[2];
-                unpack256_by_16(type, block, u[r], s2, o2);
-                for (int h = 0; h < 2; h++) {
-                    s[h][r] = s2[h];
-                    o[h][r] = o2[h];
-                }
-            }
-        }
-        for (int i = 0; i < groups; i++) {
-            __m256i column[8];
-            for (int r = 0; r < 8; r++) column[r] = u[r][i];
-            transpose_8x8(column, &t->u[g + i][0][first][0], TILE_ROWS * 4);
-        }
-        if (by32) {
-            transpose_8x8((const __m256i *)s[0], (uint8_t *)&t->s[g][0][first], sizeof t->s[0]);
-            transpose_8x8((const __m256i *)o[0], (uint8_t *)&t->o[g][0][first], sizeof t->o[0]);
-        } else if (groups == 8) {
+/* Unpacks 8 groups of 8 rows, from group g of the tile on, into its rows first .. first + 8. */
+AVX2_INLINE void fill_eight(const int type, const uint8_t *const rows[8], int64_t offset,
+                            weight_tile *t, int g, int first) {
+    const int by16 = type == T_Q6_K || type == T_Q3_K || type == T_Q2_K;
+    __m256i u[8][8]; /* [row][group] */
+    __m256 s[2][8], o[2][8];
+    for (int r = 0; r < 8; r++) {
+        if (by16) {
+            __m256 s2[2], o2[2];
+            unpack256_by_16(type, rows[r] + offset, u[r], s2, o2);
             for (int h = 0; h < 2; h++) {
-                transpose_8x8((const __m256i *)s[h], (uint8_t *)&t->s[g + 4 * h][0][first],
-                              sizeof t->s[0][0]);
-                transpose_8x8((const __m256i *)o[h], (uint8_t *)&t->o[g + 4 * h][0][first],
-                              sizeof t->o[0][0]);
+                s[h][r] = s2[h];
+                o[h][r] = o2[h];
             }
+        } else if (type == T_Q4_K || type == T_Q5_K) {
+            unpack256_by_32(type, rows[r] + offset, u[r], &s[0][r], &o[0][r]);
+        } else {
+            unpack8x32(type, rows[r] + offset, u[r], &s[0][r], &o[0][r]);
         }
     }
+    for (int i = 0; i < 8; i++) {
+        __m256i column[8];
+        for (int r = 0; r < 8; r++) column[r] = u[r][i];
+        transpose_8x8(column, &t->u[g + i][0][first][0], TILE_ROWS * 4);
+    }
+    /* Eight scales of a row cover eight groups, or four groups of two runs each. */
+    const int64_t stride = by16 ? sizeof t->s[0][0] : sizeof t->s[0];
+    for (int h = 0; h < 1 + by16; h++) {
+        transpose_8x8((const __m256i *)s[h], (uint8_t *)t->s[g + 4 * h][0] + 4 * first, stride);
+        transpose_8x8((const __m256i *)o[h], (uint8_t *)t->o[g + 4 * h][0] + 4 * first, stride);
+    }
+}
+
+/* The same for one group: rows of small blocks need not be a multiple of 8 groups long. */
+AVX2_INLINE void fill_one(const int type, const uint8_t *const rows[8], int64_t offset,
+                          weight_tile *t, int g, int first) {
+    __m256i u[8];
+    for (int r = 0; r < 8; r++)
+        u[r] = unpack32(type, rows[r] + offset, &t->s[g][0][first + r], &t->o[g][0][first + r]);
+    transpose_8x8(u, &t->u[g][0][first][0], TILE_ROWS * 4);
+}
+
+AVX2_INLINE void fill_half(const int type, const uint8_t *const rows[8], int n_groups,
+                           weight_tile *t, int first) {
+    const int is_small = ds4_block_values(type) == GROUP, bytes = ds4_block_bytes(type);
+    int g = 0;
+    for (; g + 8 <= n_groups; g += 8)
+        fill_eight(type, rows, (int64_t)(is_small ? g : g / 8) * bytes, t, g, first);
+    if (is_small)
+        for (; g < n_groups; g++) fill_one(type, rows, (int64_t)g * bytes, t, g, first);
 }
 
 /* Adds the products of one tile with mb activation rows to y.
@@ -128,6 +139,8 @@ AVX2_INLINE void multiply(const int halves, const int steps, const int is_signed
                             abs1, is_signed ? _mm256_sign_epi8(a, w1) : a);
                         part[i][0] = j ? _mm256_add_epi16(part[i][0], p0) : p0;
                         part[i][1] = j ? _mm256_add_epi16(part[i][1], p1) : p1;
+                        IN_ORDER(part[i][0]);
+                        IN_ORDER(part[i][1]);
                     }
                 }
 #pragma GCC unroll 4
@@ -183,7 +196,11 @@ AVX2_INLINE void tile_of(const int type, const int halves, const int steps, cons
              a->d + (i * k + at) / 32, all_sums + (i * k + at) / (halves == 2 ? 16 : 32),      \
              y + i * TILE_ROWS)
         for (; i + BLOCK_M <= m; i += BLOCK_M) MULTIPLY(BLOCK_M);
-        for (; i < m; i++) MULTIPLY(1);
+        if (i + 2 <= m) {
+            MULTIPLY(2);
+            i += 2;
+        }
+        if (i < m) MULTIPLY(1);
 #undef MULTIPLY
     }
 }

@@ -12,44 +12,53 @@
 
 #include <stdint.h>
 
+#if defined(__GNUC__) /* everything else stays inside the library */
+#define DS4_API __attribute__((visibility("default")))
+#else
+#define DS4_API
+#endif
+
 #define DS4_OK 0
 #define DS4_NOT_FINITE 1 /* an activation is NaN or infinite; outputs are unspecified */
 #define DS4_NO_MEMORY 2  /* the scratch buffer could not grow; outputs are untouched */
 #define DS4_NO_PATH 3    /* this machine cannot run the requested code path */
 
+#define DS4_MAX_MATRICES 64
+#define DS4_MAX_GROUP 64 /* most query heads that share a key head in ds4_attention */
+
 /* Changes whenever a signature or a struct below changes; the loader compares it. */
 #define DS4_INTERFACE 1
 
-/* One packed weight and the place its product goes to. */
+/* One packed weight. Several of the same width may be stacked: they read the same activations,
+ * and each writes its own columns of the output. */
 typedef struct {
-    const void *data;   /* first block of the first row */
-    const float *bias;  /* [rows], or NULL */
-    float *out;         /* [m, rows] with row stride out_stride */
+    const void *data;     /* first block of the first row */
     int64_t rows;
     int64_t cols;
-    int64_t out_stride;
-    int32_t type;       /* GGUF tensor type number */
+    int64_t first_output; /* column of the output, bias and residual where its rows begin */
+    int32_t type;         /* GGUF tensor type number */
     int32_t reserved;
 } ds4_matrix;
 
-/* What one call multiplies: the same activations with several matrices. */
 typedef struct {
     const float *x;        /* [m, cols] with row stride x_stride */
     const float *norm;     /* [cols] RMS-norm weight applied to x first, or NULL */
-    const float *residual; /* [m, rows] added to the first matrix's product, or NULL */
+    const float *bias;     /* [outputs], or NULL */
+    const float *residual; /* [m, outputs] added to the product, or NULL */
+    float *out;            /* [m, outputs], contiguous like residual; may be residual itself */
     int64_t m;
     int64_t x_stride;
-    int64_t residual_stride;
+    int64_t outputs;       /* sum of the matrices' rows; half of it if gated */
     float eps;             /* RMS-norm epsilon */
-    int32_t gated;         /* 1: matrices 0 and 1 are gate and up; out[0] = silu(gate) * up */
-    int32_t n_matrices;
+    int32_t gated;         /* 1: matrices 0 and 1 are gate and up, and out = silu(gate) * up */
+    int32_t n_matrices;    /* at most DS4_MAX_MATRICES */
     int32_t direct_rows;   /* debug: largest m that multiplies row by row; -1 = measured default */
 } ds4_linear_args;
 
 /* Causal attention of m queries over the rows of a key/value cache (grouped-query layout). */
 typedef struct {
     const float *q;   /* [m, n_heads, dim], contiguous */
-    const void *keys; /* [n_kv, n_kv_heads, dim] with the two strides below */
+    const void *keys; /* row t of head h at t * position_stride + h * head_stride */
     const void *values;
     float *out;       /* [m, n_heads, dim], contiguous */
     int64_t m;        /* query i sees cache rows 0 .. n_kv - m + i */
@@ -60,22 +69,22 @@ typedef struct {
     int32_t half;     /* 1: rows are float16; 0: float32 */
 } ds4_attention_args;
 
-int ds4_interface(void);
+DS4_API int ds4_interface(void);
 
-/* Product of activations with each matrix; quantises the activations once. */
-int ds4_linear(const ds4_linear_args *args, const ds4_matrix *matrices);
+/* out = x times each matrix transposed; quantises the activations once. */
+DS4_API int ds4_linear(const ds4_linear_args *args, const ds4_matrix *matrices);
 
-int ds4_attention(const ds4_attention_args *args);
+DS4_API int ds4_attention(const ds4_attention_args *args);
 
 /* Expand rows `ids` of a packed matrix to float32: out[i] = row ids[i]. */
-int ds4_take_rows(const void *data, int32_t type, int64_t cols, const int64_t *ids, int64_t n_ids,
-                  float *out);
+DS4_API int ds4_take_rows(const void *data, int32_t type, int64_t cols, const int64_t *ids,
+                          int64_t n_ids, float *out);
 
 /* Threads that compute, the caller included; takes effect with the next call. */
-void ds4_set_threads(int n_threads);
+DS4_API void ds4_set_threads(int n_threads);
 
 /* Choose the code path by name ("avx2", "neon", "portable"), or the best one with "auto". */
-int ds4_set_path(const char *name);
-const char *ds4_path_name(void);
+DS4_API int ds4_set_path(const char *name);
+DS4_API const char *ds4_path_name(void);
 
 #endif

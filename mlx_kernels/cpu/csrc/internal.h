@@ -58,7 +58,7 @@ typedef struct {
                 float *acc);
     /* row[i] = exp(row[i] - top); returns the sum. */
     float (*exp_row)(float *row, int n, float top);
-    /* largest m for which row_dot beats tile; measured, see linear.c */
+    /* largest m for which row_dot beats tile */
     int direct_rows;
 } code_path;
 

@@ -22,7 +22,7 @@ typedef struct {
     int needs_floats; /* some matrix holds floats, or the rows are normalised first */
     int direct;       /* few enough activation rows to multiply row by row */
     int n_parts;      /* matrices shared out: all, or the one gate-and-up pair */
-    int64_t chunk_rows[64], first_chunk[65];
+    int64_t chunk_rows[DS4_MAX_MATRICES], first_chunk[DS4_MAX_MATRICES + 1];
     int not_finite;
 } linear_job;
 
@@ -89,9 +89,11 @@ static void product(const linear_job *job, const ds4_matrix *w, int64_t row, int
     } else {
         job->path->tile(w->type, data, bytes, n_rows, &job->a, job->m, y);
     }
-    if (w->bias)
+    if (job->args->bias) {
+        const float *bias = job->args->bias + w->first_output + row;
         for (int64_t i = 0; i < job->m; i++)
-            for (int r = 0; r < n_rows; r++) y[i * TILE_ROWS + r] += w->bias[row + r];
+            for (int r = 0; r < n_rows; r++) y[i * TILE_ROWS + r] += bias[r];
+    }
 }
 
 static void multiply_chunk(void *context, int64_t chunk) {
@@ -108,13 +110,13 @@ static void multiply_chunk(void *context, int64_t chunk) {
         product(job, w, row, n_rows, y);
         if (args->gated) product(job, w + 1, row, n_rows, up);
         for (int64_t i = 0; i < job->m; i++) {
-            float *out = w->out + (job->m0 + i) * w->out_stride + row;
+            const int64_t at = (job->m0 + i) * args->outputs + w->first_output + row;
             const float *from = y + i * TILE_ROWS;
+            float *out = args->out + at;
             if (args->gated) {
                 for (int r = 0; r < n_rows; r++) out[r] = silu(from[r]) * up[i * TILE_ROWS + r];
-            } else if (args->residual && part == 0) {
-                const float *add = args->residual + (job->m0 + i) * args->residual_stride + row;
-                for (int r = 0; r < n_rows; r++) out[r] = from[r] + add[r];
+            } else if (args->residual) {
+                for (int r = 0; r < n_rows; r++) out[r] = args->residual[at + r] + from[r];
             } else {
                 for (int r = 0; r < n_rows; r++) out[r] = from[r];
             }
@@ -152,7 +154,6 @@ int ds4_linear(const ds4_linear_args *args, const ds4_matrix *matrices) {
     linear_job job = {.args = args, .matrices = matrices, .path = ds4_path()};
     const int64_t k = matrices[0].cols;
     job.n_parts = args->gated ? 1 : args->n_matrices;
-    job.needs_floats = 0;
     for (int i = 0; i < args->n_matrices; i++)
         *(is_float_type(matrices[i].type) ? &job.needs_floats : &job.needs_quants) = 1;
     int limit = args->direct_rows < 0 ? job.path->direct_rows : args->direct_rows;
