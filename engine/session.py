@@ -91,9 +91,12 @@ class Session:
 
         Raises:
             ContextFull: there are more tokens than the context holds. Nothing has changed.
+            ValueError: a token id does not exist in this vocabulary.
         """
         started = time.perf_counter()
         tokens = [int(token) for token in tokens]
+        if not self._are_known(tokens):
+            raise ValueError(f"a token id is outside of 0 to {self._model.n_vocab - 1}")
         self._check_room(len(tokens))
         reused = self.common_prefix(tokens)
         to_do = len(tokens) - reused
@@ -187,6 +190,11 @@ class Session:
                 f"the saved state has {n_tokens} tokens, this context has {self.ctx}",
                 f"Open the model with --ctx {n_tokens} or more.",
             )
+        if not self._are_known(state.tokens):
+            raise StateMismatch(
+                f"the saved state has token ids outside of 0 to {self._model.n_vocab - 1}",
+                "Start a new session.",
+            )
         n_logits = self._model.n_vocab if n_tokens else 0
         if state.logits.shape != (n_logits,) or state.logits.dtype != np.float32:
             raise StateMismatch(
@@ -205,6 +213,10 @@ class Session:
                 f"{n_tokens} tokens do not fit into the context of {self.ctx}",
                 "Compact the conversation, start a new one, or open the model with more --ctx.",
             )
+
+    def _are_known(self, tokens: Sequence[int]) -> bool:
+        # A negative id would be a valid row of the embedding for NumPy, counted from the end.
+        return not tokens or (min(tokens) >= 0 and max(tokens) < self._model.n_vocab)
 
     def _consume_pending(self) -> None:
         """Forward the token that was yielded last. It stays pending when that fails."""
@@ -265,7 +277,9 @@ class Generation(Iterator[Token]):
         if self.finish_reason:
             raise StopIteration
         session = self._session
-        logits = session.logits  # consumes the token yielded last
+        # Reading the logits consumes the token yielded last. The matrix may have more rows than
+        # the vocabulary has tokens, for the sake of round sizes: those can't be sampled.
+        logits = session.logits[: session._tokenizer.n_vocab]
         self.finish_reason = self._reason_to_end()
         if self.finish_reason:
             raise StopIteration

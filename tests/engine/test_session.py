@@ -1,3 +1,4 @@
+import importlib.util
 import threading
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from engine.session import Session
 from tests.fakes.scripted_model import scripted_engine
 from tests.fakes.tiny_gguf import write_tiny_gguf
 
+needs_mlx = pytest.mark.skipif(
+    importlib.util.find_spec("mlx") is None, reason="needs mlx (pip install ds4-agent[cpu])"
+)
 GREEDY = SamplingOptions(temperature=0.0)
 TEXT = list(b"The state is the truth, and the rest is a view of it.")
 # Rounding keys and values to float16 can turn a last-bit difference into 2^-11; see test_llama.
@@ -195,6 +199,16 @@ def test_failure_while_a_sampled_token_is_consumed_does_not_lose_it(
     assert_consistent(session, engine, [*TEXT[:9], token.id])
 
 
+@pytest.mark.parametrize("token", [-1, 288])
+def test_token_that_is_not_in_the_vocabulary_raises(
+    session: Session, engine: Engine, token: int
+) -> None:
+    session.sync(TEXT)
+    with pytest.raises(ValueError, match="outside of 0 to 287"):
+        session.extend([token])
+    assert_consistent(session, engine, TEXT)
+
+
 # --- generation ---------------------------------------------------------------------------------
 
 
@@ -300,9 +314,11 @@ def test_same_seed_gives_the_same_tokens(engine: Engine) -> None:
     assert sample(1) != sample(2)
 
 
-def test_session_may_move_to_another_thread(tmp_path: Path) -> None:
-    engine = Engine.open(write_tiny_gguf(tmp_path / "tiny.gguf"), "cpu")
+@pytest.mark.parametrize("device", ["cpu", pytest.param("mlx-cpu", marks=needs_mlx)])
+def test_session_may_move_to_another_thread(tmp_path: Path, device: str) -> None:
+    engine = Engine.open(write_tiny_gguf(tmp_path / "tiny.gguf"), device)
     session, found = engine.new_session(), []
+    session.sync(TEXT[:20])
 
     def work() -> None:
         session.sync(TEXT)
@@ -312,3 +328,4 @@ def test_session_may_move_to_another_thread(tmp_path: Path) -> None:
     thread.start()
     thread.join(timeout=30)
     assert len(found) == 4
+    assert list(session.state().tokens) == [*TEXT, *found]
