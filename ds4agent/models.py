@@ -204,7 +204,8 @@ def _files(place: Place) -> list[Path]:
 
 def _look_at(path: Path, place: Place) -> FoundModel:
     n_bytes = path.stat().st_size
-    known = known_file(path.name)
+    # A link may have a name of its own, as ds4flash.gguf does in the C program's folder.
+    known = known_file(path.name) or known_file(path.resolve().name)
     problem = ""
     if known is not None and known.sha256 and n_bytes != known.n_bytes:
         problem = f"it has {n_bytes:,} bytes, expected {known.n_bytes:,}"

