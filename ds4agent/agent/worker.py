@@ -67,7 +67,7 @@ from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.loop import Turn, TurnReport
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.agent.meter import prefill_reporter
-from ds4agent.agent.prompt import system_text
+from ds4agent.agent.prompt import system_text, tool_specs
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.errors import Ds4Error, explain, is_expected
 from ds4agent.events import (
@@ -90,7 +90,6 @@ from ds4agent.events import (
     TurnEnded,
     Usage,
 )
-from engine.chat.format import ToolSpec
 from engine.engine import Engine
 from engine.state import SyncReport
 from sessions.store import SessionStore
@@ -257,10 +256,7 @@ class AgentWorker:
         self._make_toolbox = lambda: Toolbox(self._settings.cwd, sandbox, report, limit)
         self._toolbox = self._make_toolbox()
         self._policy = ApprovalPolicy(is_sandboxed=sandbox is not None)
-        tools = tuple(
-            ToolSpec(tool.name, tool.description, tool.parameters)
-            for tool in self._toolbox.tools.values()
-        )
+        tools = tool_specs(self._toolbox.tools.values(), engine.info.n_params)
         text = system_text(self._settings.cwd, self._settings.system_prompt_extra)
         self._archive = Archive(engine, self._store, str(self._settings.cwd), text, tools)
 

@@ -1,0 +1,53 @@
+"""The head of a conversation: small, stable, with the project's own words."""
+
+from pathlib import Path
+
+import pytest
+
+from ds4agent.agent.prompt import project_instructions, system_text, tool_specs
+from engine.chat.format import System
+from engine.chat.registry import chat_format_for
+from engine.gguf_file import GgufFile
+from engine.tokenizer import Tokenizer
+from tools.toolbox import Toolbox
+
+
+def test_tools_for_a_small_model_are_few_and_for_others_all(tmp_path: Path) -> None:
+    tools = Toolbox(tmp_path, sandbox=None).tools.values()
+    assert [spec.name for spec in tool_specs(tools, 0)] == [tool.name for tool in tools]
+    assert [spec.name for spec in tool_specs(tools, 10**11)] == [tool.name for tool in tools]
+    assert "search" not in [spec.name for spec in tool_specs(tools, 1_500_000_000)]
+
+
+@pytest.mark.model
+def test_head_for_a_small_model_with_all_its_tools_is_below_600_tokens(
+    tmp_path: Path, smollm2_path: Path, sandbox: None
+) -> None:
+    gguf = GgufFile.open(smollm2_path)
+    tokenizer = Tokenizer.from_gguf(gguf)
+    chat = chat_format_for(gguf.metadata["general.architecture"], tokenizer, gguf.metadata)
+    specs = tool_specs(Toolbox.from_folder(tmp_path).tools.values(), 135_000_000)
+    assert "bash" in [spec.name for spec in specs]
+    head = chat.render([System(system_text(Path("/home/someone/project")), specs)])
+    assert len(head) < 600
+
+
+def test_instructions_come_from_the_nearest_file_within_the_repository(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("outside", encoding="utf-8")
+    repository = tmp_path / "repo"
+    inner = repository / "a" / "b"
+    inner.mkdir(parents=True)
+    (repository / ".git").mkdir()
+    assert project_instructions(inner) is None
+    (repository / "AGENTS.md").write_text("top", encoding="utf-8")
+    assert project_instructions(inner)[1].endswith("top")
+    (inner / "AGENTS.md").write_text("near " * 2000, encoding="utf-8")
+    path, text = project_instructions(inner)
+    assert path == inner / "AGENTS.md"
+    assert len(text) < 4200 and "cut here" in text
+
+
+def test_system_text_names_the_folder_and_ends_with_the_extra(tmp_path: Path) -> None:
+    text = system_text(tmp_path, "Use tabs.\n")
+    assert str(tmp_path) in text and text.endswith("\n\nUse tabs.")
+    assert text == system_text(tmp_path, "Use tabs.\n")
