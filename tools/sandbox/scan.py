@@ -1,7 +1,8 @@
 """Finding the places in a workspace that a command must not change or read.
 
-Walks the workspace before each command. Dependency folders (``node_modules``, virtual
-environments) are skipped: they hold published packages, and many thousand files.
+Walks the workspace before each command. Folders of installed packages are skipped by their names:
+they hold published files, many thousands. Never skip by what a folder contains, as a command could
+put that into a folder to make the next scan blind.
 """
 
 import os
@@ -20,7 +21,7 @@ from tools.protected import (
 )
 
 MAX_ENTRIES = 300_000  # about one second; beyond, a command would start too slowly
-_SKIPPED = frozenset(("node_modules", "site-packages", "__pycache__", ".tox", ".nox"))
+_SKIPPED = frozenset(("node_modules", "site-packages", "__pycache__"))
 _HOOKS_PATH = re.compile(r"^\s*hooksPath\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
 _POINTER_BYTES = 4096  # more than any path
 
@@ -45,7 +46,8 @@ def scan_workspace(root: Path) -> WorkspaceScan:
         SandboxUnavailable: too many files, or a protected folder is a link into the workspace.
     """
     found = _Found(root)
-    pending = [root]
+    outer, inner = PROTECTED_NESTED
+    pending = [str(root)]
     n_entries = 0
     while pending:
         folder = pending.pop()
@@ -59,19 +61,35 @@ def scan_workspace(root: Path) -> WorkspaceScan:
                 f"the workspace {root} has more than {MAX_ENTRIES} files to check",
                 "Start in a smaller folder.",
             )
-        if folder != root and any(entry.name == "pyvenv.cfg" for entry in entries):
-            continue
+        is_outer = os.path.basename(folder).casefold() == outer
         for entry in entries:
-            path = Path(entry.path)
-            nested = tuple(part.casefold() for part in path.parts[-2:]) == PROTECTED_NESTED
-            if is_protected_name(entry.name) or nested:
-                found.add_protected(path)
-            elif entry.is_dir(follow_symlinks=False):
-                if entry.name not in _SKIPPED:
-                    pending.append(path)
-            if is_hidden(entry.name):
-                found.add_hidden(path)
+            name = entry.name
+            if is_protected_name(name) or (is_outer and name.casefold() == inner):
+                found.add_protected(Path(entry.path))
+            elif entry.is_dir(follow_symlinks=False) and name not in _SKIPPED:
+                pending.append(entry.path)
+            if is_hidden(name):
+                found.add_hidden(Path(entry.path))
     return found.result()
+
+
+def shared_files(root: Path, max_found: int = 100) -> list[Path]:
+    """Find regular files with more than one hard link, for a warning by ``doctor``.
+
+    A command that changes such a file also changes it under its other names, which may lie
+    outside the workspace. No mount can prevent that.
+    """
+    found: list[Path] = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(set(folders) - _SKIPPED - {".git"})
+        for name in sorted(names):
+            path = Path(folder, name)
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                found.append(path)
+                if len(found) == max_found:
+                    return found
+    return found
 
 
 class _Found:

@@ -9,7 +9,7 @@ import pytest
 from tools.errors import SandboxUnavailable
 from tools.sandbox.linux_bwrap import bwrap_arguments
 from tools.sandbox.policy import Limits, SandboxPolicy, base_policy, default_policy
-from tools.sandbox.scan import scan_workspace
+from tools.sandbox.scan import scan_workspace, shared_files
 
 POLICY = SandboxPolicy(
     root=Path("/w"),
@@ -61,7 +61,7 @@ def names(root: Path, paths: tuple[Path, ...]) -> list[str]:
 
 def test_scan_finds_protected_pinned_hidden_and_missing(root: Path) -> None:
     for path in ("a/b/.git/hooks/x", "a/AGENTS.md", ".vscode/t.json", "node_modules/p/.git/x",
-                 ".github/workflows/ci.yml", "env/lib/.env", "env/pyvenv.cfg", "a/.env",
+                 ".github/workflows/ci.yml", "env/site-packages/x.pem", "env/pyvenv.cfg", "a/.env",
                  "a/k.pem", "a/id_rsa", "a/id_map.py"):  # fmt: skip
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).touch()
@@ -79,6 +79,15 @@ def test_scan_of_an_empty_folder_masks_all_folders(root: Path) -> None:
     assert names(root, scan_workspace(root).masks) == [
         ".git", ".ds4", ".vscode", ".idea", ".github/workflows",
     ]  # fmt: skip
+
+
+def test_files_with_other_names_are_found_for_a_warning(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").touch()
+    (root / "sub").mkdir()
+    os.link(tmp_path / "outside", root / "sub/shared")
+    (root / "single").touch()
+    (root / "link").symlink_to("single")
+    assert shared_files(root) == [root / "sub/shared"]
 
 
 def test_environment_holds_only_allowed_names(root: Path, tmp_path: Path) -> None:

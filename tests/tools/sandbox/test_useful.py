@@ -4,21 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tools.base import ToolResult
+from tests.tools.sandbox.commands import Bash, python
 from tools.toolbox import Toolbox
 
 pytestmark = pytest.mark.sandbox
-Bash = Callable[..., ToolResult]
-
-
-def python(bash: Bash, program: str) -> ToolResult:
-    return bash(f"{sys.executable} - <<'END'\n{textwrap.dedent(program)}\nEND")
 
 
 def needs(program: str) -> None:

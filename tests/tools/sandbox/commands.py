@@ -1,0 +1,29 @@
+"""Running programs in the sandbox, for the tests of this folder."""
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.base import ToolResult
+
+Bash = Callable[..., ToolResult]
+GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
+
+
+def python(bash: Bash, program: str, **arguments: object) -> ToolResult:
+    """Run a Python program in the sandbox."""
+    return bash(f"{sys.executable} - <<'END'\n{textwrap.dedent(program)}\nEND", **arguments)
+
+
+def refused_python(bash: Bash, program: str) -> None:
+    """The program must fail with an OSError or its like, and say so as its only output."""
+    indented = textwrap.indent(textwrap.dedent(program), "    ")
+    wrapped = f"try:\n{indented}\nexcept OSError as error:\n    print('refused', error.errno)\n"
+    result = python(bash, wrapped)
+    assert result.text.startswith("refused "), result.text
+
+
+def git(root: Path, *arguments: str) -> None:
+    subprocess.run([*GIT, *arguments], cwd=root, check=True, capture_output=True)

@@ -1,0 +1,254 @@
+"""What a hostile command may try on files: threats 1 to 8, each on the real mechanism."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.tools.sandbox.commands import Bash, git
+from tools.toolbox import Toolbox
+
+pytestmark = pytest.mark.sandbox
+
+
+# --- 1, 2: files outside, secrets -----------------------------------------------------------------
+
+
+def test_01_write_outside_is_refused(
+    bash: Bash, root: Path, tmp_path: Path, isolated_home: Path
+) -> None:
+    places = ["/etc/planted", "/usr/planted", "/planted", "/dev/planted", "/opt/planted"]
+    for place in places:
+        assert bash(f"echo x > {place}").exit_code not in (0, None), place
+        assert not Path(place).exists()
+    # Below /tmp the command sees its own temporary folder, so only the host tells.
+    bash(f"echo x > ../planted; mkdir -p {isolated_home}; echo x > {isolated_home}/planted")
+    assert not (tmp_path / "planted").exists()
+    assert not (isolated_home / "planted").exists()
+
+
+def test_01_private_temporary_folder_is_gone_afterwards(bash: Bash) -> None:
+    assert bash("echo x > /tmp/mine && echo x > ~/mine && cat /tmp/mine ~/mine").ok
+    assert not Path("/tmp/mine").exists()
+    assert not bash("cat /tmp/mine").ok
+
+
+def test_02_secrets_are_not_there(bash: Bash, root: Path, isolated_home: Path) -> None:
+    (isolated_home / ".ssh").mkdir()
+    (isolated_home / ".ssh/id_test").write_text("SECRET", encoding="utf-8")
+    (root / "sub").mkdir()
+    for name in (".env", ".env.local", "tls.pem", "sub/id_test", "sub/.env"):
+        (root / name).write_text("SECRET", encoding="utf-8")
+    result = bash(
+        f"cat {isolated_home}/.ssh/id_test ~/.ssh/id_test .env .env.local tls.pem sub/id_test "
+        "sub/.env; cp .env copy; ln .env copy2; mv .env moved; cat copy copy2 moved; "
+        "grep -rh SECRET . && echo found"
+    )
+    assert "SECRET" not in result.text and "found" not in result.text
+    assert (root / ".env").read_text(encoding="utf-8") == "SECRET"
+
+
+def test_02_hidden_file_behind_a_link_is_not_readable(bash: Bash, root: Path) -> None:
+    (root / "real-secret").write_text("SECRET", encoding="utf-8")
+    (root / ".env").symlink_to("real-secret")
+    assert "SECRET" not in bash("cat .env real-secret").text
+
+
+def test_02_shadow_is_not_readable_even_for_root(bash: Bash) -> None:
+    if not Path("/etc/shadow").exists():
+        pytest.skip("needs /etc/shadow")
+    assert not bash("cat /etc/shadow").ok
+    assert not bash("cat /etc/ssh/*").ok
+
+
+def test_02_home_as_workspace_still_hides_secrets(isolated_home: Path, sandbox: None) -> None:
+    (isolated_home / ".ssh").mkdir()
+    (isolated_home / ".ssh/config").write_text("SECRET", encoding="utf-8")
+    (isolated_home / ".netrc").write_text("SECRET", encoding="utf-8")
+    (isolated_home / ".bashrc").write_text("mine\n", encoding="utf-8")
+    box = Toolbox.from_folder(isolated_home)
+    result = box.run("bash", {"command": "cat .ssh/config .netrc; echo bad >> .bashrc; ls -a .ssh"})
+    assert "SECRET" not in result.text
+    assert (isolated_home / ".bashrc").read_text(encoding="utf-8") == "mine\n"
+
+
+# --- 3 to 8: protected paths, links ---------------------------------------------------------------
+
+
+def test_03_git_hook_and_config_cannot_be_planted(bash: Bash, repository: Path) -> None:
+    config = (repository / ".git/config").read_text(encoding="utf-8")
+    for command in (
+        "echo x > .git/hooks/pre-commit",
+        "echo x >> .git/config",
+        "git config core.fsmonitor 'touch x'",
+        "rm -rf .git/hooks",
+        "chmod 777 .git/config",
+        "echo x > .git/new",
+    ):
+        assert bash(command).exit_code != 0, command
+    assert (repository / ".git/config").read_text(encoding="utf-8") == config
+    assert not (repository / ".git/hooks/pre-commit").exists()
+
+
+def test_03_nested_repository_and_submodule_are_protected(
+    bash: Bash, repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    git(tmp_path / "other", "init")
+    git(tmp_path / "other", "commit", "--allow-empty", "-m", "first")
+    git(
+        repository, "-c", "protocol.file.allow=always",
+        "submodule", "add", str(tmp_path / "other"), "mods/other",
+    )  # fmt: skip
+    (repository / "deep/nested").mkdir(parents=True)
+    git(repository / "deep/nested", "init")
+    pointer = (repository / "mods/other/.git").read_text(encoding="utf-8")
+    for place in (
+        "deep/nested/.git/hooks/pre-commit",
+        ".git/modules/mods/other/hooks/pre-commit",
+        "mods/other/.git",
+        ".gitmodules",
+    ):
+        assert bash(f"echo x > {place}").exit_code != 0, place
+    assert (repository / "mods/other/.git").read_text(encoding="utf-8") == pointer
+    assert bash("git -C mods/other log -1 --format=%s").text == "first"
+
+
+def test_03_worktree_shows_its_repository_read_only(
+    repository: Path, tmp_path: Path, sandbox: None
+) -> None:
+    tree = tmp_path / "tree"
+    git(repository, "worktree", "add", str(tree))
+    box = Toolbox.from_folder(tree)
+    assert box.run("bash", {"command": "git log -1 --format=%s"}).text == "first"
+    plant = f"echo x > {repository}/.git/hooks/post-checkout"
+    assert box.run("bash", {"command": plant}).exit_code != 0
+    assert not (repository / ".git/hooks/post-checkout").exists()
+    assert box.run("bash", {"command": f"cat {repository}/a.txt"}).exit_code != 0
+
+
+def test_03_pointer_to_something_else_is_not_followed(
+    root: Path, isolated_home: Path, sandbox: None
+) -> None:
+    (isolated_home / ".ssh").mkdir()
+    (isolated_home / ".ssh/config").write_text("SECRET", encoding="utf-8")
+    (root / ".git").write_text(f"gitdir: {isolated_home}/.ssh\n", encoding="utf-8")
+    result = Toolbox.from_folder(root).run("bash", {"command": f"cat {isolated_home}/.ssh/config"})
+    assert "SECRET" not in result.text
+
+
+def test_03_hooks_folder_named_by_the_configuration_is_protected(
+    bash: Bash, repository: Path
+) -> None:
+    (repository / ".husky").mkdir()
+    git(repository, "config", "core.hooksPath", ".husky")
+    assert bash("echo x > .husky/pre-commit").exit_code != 0
+
+
+@pytest.mark.parametrize("bait", ["pyvenv.cfg", ".gitignore", ".nomedia", "CACHEDIR.TAG"])
+def test_03_no_bait_file_makes_the_scan_blind(bash: Bash, root: Path, bait: str) -> None:
+    (root / "sub").mkdir()
+    git(root / "sub", "init")
+    assert bash(f"echo '*' > sub/{bait}").ok
+    assert bash("echo x > sub/.git/hooks/pre-commit").exit_code != 0
+
+
+def test_03_separate_git_folder_inside_is_protected(bash: Bash, root: Path) -> None:
+    (root / "meta").mkdir()
+    git(root, "init", "--separate-git-dir=meta/store")
+    assert bash("echo x > meta/store/hooks/pre-commit").exit_code != 0
+    assert bash("mv meta old").exit_code != 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".ds4/config.toml", ".vscode/tasks.json", ".idea/w.xml", ".github/workflows/ci.yml",
+     ".envrc", ".mcp.json", "AGENTS.md", "sub/AGENTS.md", ".gitattributes", ".bashrc"],
+)  # fmt: skip
+def test_03_existing_protected_path_is_read_only(bash: Bash, root: Path, path: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text("old", encoding="utf-8")
+    for command in (f"echo x > {path}", f"rm -f {path}", f"mv {path} x", f"truncate -s0 {path}"):
+        assert bash(command).exit_code != 0, command
+    assert (root / path).read_text(encoding="utf-8") == "old"
+
+
+def test_04_missing_git_cannot_be_made_and_the_host_is_clean(bash: Bash, root: Path) -> None:
+    for command in ("mkdir .git", "git init", "mkdir -p .git/hooks", "rmdir .git", "mv .git x"):
+        assert bash(command).exit_code != 0, command
+        assert list(root.iterdir()) == [], command
+
+
+@pytest.mark.parametrize("name", [".envrc", "AGENTS.md", ".mcp.json", ".gitattributes"])
+def test_04_new_protected_file_is_moved_aside(bash: Bash, root: Path, name: str) -> None:
+    result = bash(f"echo bad > {name}")
+    assert not (root / name).exists()
+    assert (root / f"{name}.refused").exists()
+    assert f"renamed to {name}.refused" in result.text
+
+
+def test_05_rename_of_git_and_of_its_parent_is_refused(bash: Bash, root: Path) -> None:
+    nested = root / "sub/deep"
+    nested.mkdir(parents=True)
+    git(nested, "init")
+    for command in (
+        "mv sub/deep/.git sub/deep/old",
+        "mv sub/deep sub/old && mkdir -p sub/deep/.git/hooks",
+        "mv sub old && mkdir -p sub/deep/.git/hooks && echo x > sub/deep/.git/hooks/pre-commit",
+        "rm -rf sub",
+    ):
+        assert bash(command).exit_code != 0, command
+    assert (nested / ".git/HEAD").exists()
+    assert not (nested / ".git/hooks/pre-commit").exists()
+    assert bash("mkdir sub/new && mv sub/new sub/newer && echo x > sub/deep/file").ok
+
+
+def test_06_protected_folder_that_is_a_link_into_the_workspace_is_refused(
+    bash: Bash, root: Path
+) -> None:
+    (root / "store").mkdir()
+    (root / ".git").symlink_to("store")
+    result = bash("echo x > store/config")
+    assert not result.ok and "cannot be protected" in result.text
+    assert list((root / "store").iterdir()) == []
+
+
+def test_06_protected_file_that_is_a_link_protects_its_target(bash: Bash, root: Path) -> None:
+    (root / "docs").mkdir()
+    (root / "docs/rules.md").write_text("rules\n", encoding="utf-8")
+    (root / "AGENTS.md").symlink_to("docs/rules.md")
+    assert bash("echo x >> docs/rules.md").exit_code != 0
+    assert bash("mv docs old").exit_code != 0
+    result = bash("rm AGENTS.md; echo bad > AGENTS.md")
+    assert os.readlink(root / "AGENTS.md") == "docs/rules.md"
+    assert "restored" in result.text
+
+
+def test_06_link_to_a_repository_elsewhere_is_read_only(
+    bash: Bash, root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    git(tmp_path / "elsewhere", "init")
+    (root / ".git").symlink_to(tmp_path / "elsewhere/.git")
+    assert bash("git status --short").ok
+    assert bash("echo x > .git/hooks/pre-commit").exit_code != 0
+    bash("rm .git; mkdir .git")
+    assert os.readlink(root / ".git") == str(tmp_path / "elsewhere/.git")
+
+
+def test_07_link_out_does_not_reach_the_outside(bash: Bash, root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    outside.write_text("old", encoding="utf-8")
+    (root / "link").symlink_to(outside)
+    assert "old" not in bash("cat link; echo new > link").text
+    bash(f"ln -s {outside} mine && echo new > mine")
+    assert bash("ln -s /etc/passwd system && echo new >> system").exit_code != 0
+    assert outside.read_text(encoding="utf-8") == "old"
+
+
+def test_08_hard_link_out_is_refused(bash: Bash, root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    outside.write_text("old", encoding="utf-8")
+    assert bash(f"ln {outside} mine").exit_code != 0
+    assert bash("ln /etc/passwd mine").exit_code != 0
+    assert outside.read_text(encoding="utf-8") == "old"
