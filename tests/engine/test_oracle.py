@@ -141,7 +141,7 @@ def test_smollm2_gives_the_logits_of_transformers_and_llamacpp(smollm2_path):
 
 @pytest.mark.model
 def test_smollm2_token_by_token_gives_the_same_logits(smollm2_path):
-    check_decoding(smollm2_path, "smollm2-135m", first=96, n_steps=32)
+    check_decoding(smollm2_path, "smollm2-135m", first=96, n_steps=16)
 
 
 @pytest.fixture
@@ -161,4 +161,4 @@ def test_qwen_gives_the_logits_of_transformers_and_llamacpp(qwen_path):
 @pytest.mark.slow
 @pytest.mark.model
 def test_qwen_token_by_token_gives_the_same_logits(qwen_path):
-    check_decoding(qwen_path, "qwen2.5-coder-0.5b", first=96, n_steps=32)
+    check_decoding(qwen_path, "qwen2.5-coder-0.5b", first=96, n_steps=16)
