@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 from ds4agent.agent.conversation import Conversation, Progress
 from ds4agent.agent.display import one_line
@@ -46,19 +47,18 @@ class Archive:
         self._lock: SessionLock | None = None
         self._lock_id = ""
 
-    @property
-    def n_head_tokens(self) -> int:
-        """Tokens of the system prompt with its tools."""
-        return len(self._head)
-
     def begin(
-        self, progress: Progress | None, cancel: threading.Event
+        self, announce: Callable[[int], Progress], cancel: threading.Event
     ) -> tuple[Conversation, SyncReport, str]:
         """Open a new conversation: the system prompt from the disk, or computed once.
 
+        Args:
+            announce: called when the prompt has to be computed, with its tokens; returns the
+                progress callback.
+            cancel: set to stop; the first turn then computes the rest.
+
         Returns:
             The conversation, what its head cost, and a warning for the person ("" without one).
-            When ``cancel`` stopped it, the first turn computes the rest.
 
         Raises:
             ContextFull: the system prompt alone does not fit.
@@ -71,7 +71,7 @@ class Archive:
             report = SyncReport(len(self._head), 0, time.monotonic() - start_s)
         else:
             session = self._engine.new_session()
-            report = session.sync(self._head, progress, cancel)
+            report = session.sync(self._head, announce(len(self._head)), cancel)
             if not report.cancelled:
                 state = session.state()
                 warning = self._save_head(state)

@@ -4,10 +4,24 @@ import time
 
 from ds4agent.agent.conversation import Progress
 from ds4agent.agent.event_stream import EventStream
-from ds4agent.events import GenerationProgress, PrefillProgress, Usage
+from ds4agent.events import GenerationProgress, LoadProgress, PrefillProgress, Usage
 from engine.state import SyncReport
 
 _INTERVAL_S = 0.1  # progress events: at most ten a second
+
+
+def load_reporter(stream: EventStream) -> Progress:
+    """Return a progress callback for loading a model (bytes done, bytes in all)."""
+    last_s = 0.0
+
+    def report(done: int, total: int) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if done >= total or now_s - last_s >= _INTERVAL_S:
+            last_s = now_s
+            stream.emit(LoadProgress(done, total))
+
+    return report
 
 
 def prefill_reporter(stream: EventStream, n_tokens: int) -> Progress:

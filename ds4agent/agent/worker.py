@@ -62,11 +62,11 @@ from ds4agent import paths
 from ds4agent.agent.approval import ApprovalPolicy
 from ds4agent.agent.archive import Archive, find_record, session_list
 from ds4agent.agent.calls import CallRunner
-from ds4agent.agent.conversation import Conversation
+from ds4agent.agent.conversation import Conversation, Progress
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.loop import Turn, TurnReport
 from ds4agent.agent.mailbox import Mailbox
-from ds4agent.agent.meter import prefill_reporter
+from ds4agent.agent.meter import load_reporter, prefill_reporter
 from ds4agent.agent.prompt import system_text, tool_specs
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.errors import Ds4Error, explain, is_expected
@@ -76,7 +76,6 @@ from ds4agent.events import (
     Event,
     ListSessions,
     Load,
-    LoadProgress,
     New,
     Notice,
     Outcome,
@@ -207,9 +206,7 @@ class AgentWorker:
         self._stream.emit(PhaseChanged(Phase.LOADING))
         # Before the model, which may take minutes: what can be refused is refused now.
         resume_id, problem = self._resume_id()
-        engine = self._open_engine(
-            lambda done, total: self._stream.emit(LoadProgress(done, total)), self._mailbox.cancel
-        )
+        engine = self._open_engine(load_reporter(self._stream), self._mailbox.cancel)
         self._engine = engine
         self._prepare_tools(engine)
         if resume_id:
@@ -262,12 +259,16 @@ class AgentWorker:
 
     def _begin(self) -> None:
         start_s = time.monotonic()
-        self._stream.emit(PhaseChanged(Phase.PREFILL, "system prompt"))
-        progress = prefill_reporter(self._stream, self._archive.n_head_tokens)
-        conversation, report, warning = self._archive.begin(progress, self._mailbox.cancel)
+        conversation, report, warning = self._archive.begin(
+            self._announce_head, self._mailbox.cancel
+        )
         if warning:
             self._stream.emit(Notice(warning, "warning"))
         self._replace(conversation, report, time.monotonic() - start_s)
+
+    def _announce_head(self, n_tokens: int) -> Progress:
+        self._stream.emit(PhaseChanged(Phase.PREFILL, "system prompt"))
+        return prefill_reporter(self._stream, n_tokens)
 
     def _load_ready(self, id_prefix: str) -> None:
         start_s = time.monotonic()
