@@ -24,6 +24,10 @@ def check_after(root: Path, before: WorkspaceScan) -> list[str]:
             aside = _move_aside(path)
             notes.append(f"{path.name} is protected; the new file was renamed to {aside.name}.")
     for path, target in before.links:
+        # Its folder was a mount point, so it cannot have been replaced; look again all the same,
+        # because this process could write where a link in its place leads.
+        if Path(os.path.realpath(path.parent)) != path.parent:
+            continue
         if not path.is_symlink() or os.readlink(path) != target:
             if os.path.lexists(path):
                 _move_aside(path)

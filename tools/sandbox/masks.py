@@ -69,11 +69,16 @@ def _create(root: Path, mask: Path) -> list[tuple[str, int]]:
     created = []
     parents = [path for path in mask.parents if path != root and path.is_relative_to(root)]
     for path in (*reversed(parents), mask):
+        # Not through a link: a command that runs at the same time may put one there.
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            os.mkdir(path, 0o755)
+            os.mkdir(path.name, 0o755, dir_fd=folder)
+            inode = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_ino
+            created.append((str(path), inode))
         except FileExistsError:
             continue
-        created.append((str(path), os.lstat(path).st_ino))
+        finally:
+            os.close(folder)
     return created
 
 

@@ -264,6 +264,8 @@ class _Running:
                 said = json.loads(line)
             except ValueError:
                 continue  # not complete yet
+            if not isinstance(said, dict):
+                continue
             if "child-pid" in said and self._first_fd < 0:
                 self._attach(int(said["child-pid"]))
             if "exit-code" in said:

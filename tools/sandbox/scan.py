@@ -110,7 +110,7 @@ class _Found:
         if path.name.casefold() == ".git":
             git = path if path.is_dir() else _pointer(path, "gitdir:")
             if git is not None:
-                self._add_git(git)
+                self._add_git(git, path.parent == self.root)
 
     def _add_link(self, path: Path) -> None:
         target = Path(os.path.realpath(path))
@@ -125,17 +125,21 @@ class _Found:
                 )
             self.protected.add(target)
         elif path.name.casefold() == ".git":
-            self._add_git(target)
+            self._add_git(target, path.parent == self.root)
 
-    def _add_git(self, git: Path) -> None:
-        """Protect or show the folders a repository really lies in, and its hooks."""
+    def _add_git(self, git: Path, is_main: bool) -> None:
+        """Protect or show the folders a repository really lies in, and its hooks.
+
+        Folders outside are shown only for the workspace's own ``.git``, which no command can
+        make. A command can make one in a subfolder, and it could name any repository.
+        """
         folders = [git, _pointer(git / "commondir", "") or git]
         for folder in folders:
             if not (folder / "HEAD").is_file():
                 continue  # a pointer to anything but a repository is not followed
             if folder.is_relative_to(self.root):
                 self.protected.add(folder)
-            elif (folder / "objects").is_dir() or (folder / "commondir").is_file():
+            elif is_main and ((folder / "objects").is_dir() or (folder / "commondir").is_file()):
                 self.git_folders.add(folder)
             for hooks in _HOOKS_PATH.findall(_text(folder / "config").replace("\0", "")):
                 path = Path(os.path.realpath(self.root / os.path.expanduser(hooks.strip('"'))))
@@ -159,7 +163,7 @@ class _Found:
         )
         pinned = {
             parent
-            for path in protected
+            for path in (*protected, *(link for link, _ in self.links))
             for parent in path.parents
             if parent != root and parent.is_relative_to(root)
         }
@@ -168,12 +172,20 @@ class _Found:
         return WorkspaceScan(
             protected=tuple(protected),
             pinned=tuple(sorted(pinned)),
-            masks=tuple(path for path in folders if not os.path.lexists(path)),
+            masks=tuple(path for path in folders if _can_be_made(path)),
             hidden_files=tuple(sorted(self.hidden)),
             links=tuple(sorted(self.links)),
             absent_files=tuple(path for path in files if not os.path.lexists(path)),
             git_folders=tuple(sorted(self.git_folders)),
         )
+
+
+def _can_be_made(path: Path) -> bool:
+    """True when nothing is there and the parent is missing or a real folder, not a link."""
+    if os.path.lexists(path):
+        return False
+    parent = path.parent
+    return not os.path.lexists(parent) or (parent.is_dir() and not parent.is_symlink())
 
 
 def _pointer(path: Path, prefix: str) -> Path | None:

@@ -137,6 +137,50 @@ def test_03_pointer_to_something_else_is_not_followed(
     assert "SECRET" not in result.text
 
 
+def test_03_pointer_made_by_a_command_shows_no_other_repository(
+    bash: Bash, repository: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init")
+    (other / ".git/SECRET").write_text("SECRET", encoding="utf-8")
+    bash(f"mkdir a b && echo 'gitdir: {other}/.git' > a/.git && ln -s {other}/.git b/.git")
+    assert "SECRET" not in bash(f"cat {other}/.git/note a/.git/note b/.git/note").text
+
+
+@pytest.mark.parametrize("name", [".github", ".github/workflows"])
+def test_04_link_in_place_of_a_missing_folder_makes_nothing_outside(
+    bash: Bash, root: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "outside").mkdir()
+    bash(f"mkdir -p $(dirname {name}); ln -s {tmp_path}/outside {name}")
+    seen: list[str] = []
+    box = Toolbox.from_folder(root)
+    watch = "echo go; sleep 0.2"
+    box.run(
+        "bash", {"command": watch}, None, lambda _: seen.extend(os.listdir(tmp_path / "outside"))
+    )
+    assert seen == [] and list((tmp_path / "outside").iterdir()) == []
+
+
+def test_04_file_in_place_of_a_missing_folder_does_not_stop_commands(
+    bash: Bash, root: Path
+) -> None:
+    (root / ".github").write_text("a file\n", encoding="utf-8")
+    assert bash("cat .github").text == "a file"
+
+
+def test_06_restoring_a_link_never_writes_outside(bash: Bash, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/.envrc").write_text("precious", encoding="utf-8")
+    (root / "sub").mkdir()
+    (root / "sub/.envrc").symlink_to("other")
+    bash(f"rm sub/.envrc; mv sub old; rm -rf sub; ln -s {tmp_path}/outside sub")
+    assert (tmp_path / "outside/.envrc").read_text(encoding="utf-8") == "precious"
+    assert os.listdir(tmp_path / "outside") == [".envrc"]
+    assert os.readlink(root / "sub/.envrc") == "other"
+
+
 def test_03_hooks_folder_named_by_the_configuration_is_protected(
     bash: Bash, repository: Path
 ) -> None:
