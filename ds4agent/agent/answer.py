@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import json
+import re
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -30,6 +32,7 @@ from engine.state import Token
 # Sampling once an answer has begun to repeat: both make the likeliest token lose sometimes.
 _SHAKEN_TEMPERATURE = 0.7
 _SHAKEN_PENALTY = 1.3
+_FENCE = re.compile(r"\A```\w*\s*|\s*```\Z")
 
 
 class End(StrEnum):
@@ -140,7 +143,18 @@ class Answering:
         answer.in_thinking = parser.in_thinking
         for event in parser.finish():
             self._show(event, answer, ids)
+        if not answer.calls and not answer.malformed and answer.end is End.STOPPED:
+            self._object_to_unknown_tool(answer)
         return answer
+
+    def _object_to_unknown_tool(self, answer: Answer) -> None:
+        """A reply that is nothing but a call of a tool that does not exist is no answer."""
+        name = _bare_call_name(answer.text)
+        if name and self._conversation.tools:
+            known = ", ".join(tool.name for tool in self._conversation.tools)
+            reason = f"there is no tool {name!r}; the tools are: {known}"
+            answer.malformed.append(CallMalformed(reason, answer.text))
+            self._stream.emit(MalformedCall(reason, answer.text))
 
     def _take(self, token: Token, parser: StreamParser, answer: Answer, ids: CallIds) -> None:
         if token.is_stop:
@@ -174,6 +188,19 @@ class Answering:
         if is_new:
             self._stream.emit(ToolCallStarted(call_id, name))
         return call_id
+
+
+def _bare_call_name(text: str) -> str:
+    """Return the tool's name when a whole text is a call object, fenced or not, else ""."""
+    body = _FENCE.sub("", text.strip())
+    if not body.startswith("{"):
+        return ""
+    try:
+        value = json.loads(body)
+    except ValueError:
+        return ""
+    is_call = set(value) == {"name", "arguments"} and isinstance(value["name"], str)
+    return value["name"] if is_call else ""
 
 
 def _shaken(options: SamplingOptions) -> SamplingOptions:

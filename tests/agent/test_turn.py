@@ -1,5 +1,7 @@
 """Turns over a scripted model: tools, mistakes, loops, limits."""
 
+import pytest
+
 from ds4agent.events import (
     MalformedCall,
     Mode,
@@ -129,6 +131,24 @@ def test_unknown_tool_when_called_is_told_to_the_model(open_rig) -> None:
     assert rig.turn("go").outcome is Outcome.DONE
     rig.wait_idle()
     assert "teleport" in rig.said().split("tool_response")[1]
+
+
+@pytest.mark.parametrize("fence", ["", "```"])
+def test_bare_call_of_an_unknown_tool_is_no_answer(open_rig, fence) -> None:
+    bare = fence + '{"name": "add", "arguments": {"path": "calc.py"}}' + fence
+    rig = open_rig([bare, "Sorry."])
+    rig.ready()
+    assert rig.turn("go").outcome is Outcome.DONE
+    rig.wait_idle()
+    assert "there is no tool 'add'" in rig.said()
+    assert rig.texts().endswith("Sorry.")
+
+
+def test_json_that_was_asked_for_is_an_answer(open_rig) -> None:
+    rig = open_rig(['{"name": "Ada", "age": 36}'])
+    rig.ready()
+    assert rig.turn("as json").outcome is Outcome.DONE
+    assert not rig.of(MalformedCall)
 
 
 def test_same_call_with_same_result_is_warned_then_stopped(open_rig) -> None:
