@@ -27,3 +27,13 @@ def refused_python(bash: Bash, program: str) -> None:
 
 def git(root: Path, *arguments: str) -> None:
     subprocess.run([*GIT, *arguments], cwd=root, check=True, capture_output=True)
+
+
+def refused(bash: Bash, *commands: str) -> None:
+    """Each command must fail; all run in one sandbox, one after the other."""
+    script = "".join(
+        f"( {command}\n) && echo succeeded: {i}\n" for i, command in enumerate(commands)
+    )
+    result = bash(script + "echo finished")
+    assert result.text.endswith("finished"), result.text
+    assert "succeeded: " not in result.text, (commands, result.text)
