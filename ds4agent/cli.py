@@ -210,19 +210,16 @@ def _worker(
     saves: bool,
 ) -> Any:
     from ds4agent.agent.prompt import project_instructions
-    from ds4agent.agent.settings import AgentSettings, default_sampling
+    from ds4agent.agent.settings import AgentSettings
     from ds4agent.agent.worker import AgentWorker
     from engine.sampler import SamplingOptions
 
-    # Agent work has a default of its own, see ``default_sampling``.
-    is_default = config.origin("temperature") == "default"
-    temperature = default_sampling().temperature if is_default else config.temperature
     instructions = project_instructions(cwd)
     settings = AgentSettings(
         cwd=cwd,
         mode=Mode(config.approval),
         sampling=SamplingOptions(
-            temperature=temperature,
+            temperature=config.temperature,
             top_k=config.top_k,
             top_p=config.top_p,
             min_p=config.min_p,
@@ -284,6 +281,7 @@ def _subcommand(arguments: list[str]) -> int:
     showing.set_defaults(run=_show_config)
     doctor = subparsers.add_parser("doctor", help="what a bug report needs")
     doctor.add_argument("-m", "--model", metavar="NAME|FILE", help="look at this model")
+    doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.set_defaults(run=_doctor)
     args = parser.parse_args(arguments)
     _log_to_file()
