@@ -30,7 +30,7 @@ from engine.chat.format import (
     ToolSpec,
 )
 from engine.chat.object_scanner import ObjectScanner, Progress, read_call
-from engine.chat.segments import example_arguments, find_mark
+from engine.chat.segments import example_arguments, find_mark, partial_mark
 
 _TAG, _TAG_END = "<tool_call>", "</tool_call>"
 _FENCE = "```"
@@ -81,6 +81,20 @@ class ChatmlParser:
         self._arguments: list[str] = []  # pieces that are not reported yet
         self._after: list[str] = []  # what followed the object, still inside its tag
         self._events: list[ParserEvent] = []
+        self._steps = {
+            _State.START: self._on_start,
+            _State.THINK: self._on_think,
+            _State.AFTER_THINK: self._on_after_think,
+            _State.TEXT: self._on_text,
+            _State.FENCE_INFO: self._on_fence_info,
+            _State.FENCE_BODY: self._on_fence_body,
+            _State.IN_FENCE: self._on_in_fence,
+            _State.TAG: self._on_tag,
+            _State.OBJECT: self._on_object,
+            _State.TEXT_OBJECT: self._on_text_object,
+            _State.AFTER_OBJECT: self._on_after_object,
+            _State.BROKEN_TAG: self._on_broken_tag,
+        }
 
     @property
     def finished(self) -> bool:
@@ -126,24 +140,10 @@ class ChatmlParser:
         """Run the states until each character is consumed or waits in the tail."""
         text = self._tail + text
         self._tail = ""
-        steps = {
-            _State.START: self._on_start,
-            _State.THINK: self._on_think,
-            _State.AFTER_THINK: self._on_after_think,
-            _State.TEXT: self._on_text,
-            _State.FENCE_INFO: self._on_fence_info,
-            _State.FENCE_BODY: self._on_fence_body,
-            _State.IN_FENCE: self._on_in_fence,
-            _State.TAG: self._on_tag,
-            _State.OBJECT: self._on_object,
-            _State.TEXT_OBJECT: self._on_text_object,
-            _State.AFTER_OBJECT: self._on_after_object,
-            _State.BROKEN_TAG: self._on_broken_tag,
-        }
         at = 0
         while at < len(text) and self._state is not _State.DONE:
             before, state = at, self._state
-            at = steps[state](text, at)
+            at = self._steps[state](text, at)
             if at == before and self._state is state:
                 self._tail = text[at:]  # the step needs more
                 return
@@ -186,9 +186,7 @@ class ChatmlParser:
                 self._say(text[at : match.start()])
                 self._begin_candidate(found)
                 return match.end()
-        undecided, _ = find_mark(text[at:], (_TAG, _FENCE))
-        self._say(text[at : at + undecided])
-        return at + undecided
+        return self._say_decided(text, at, (_TAG, _FENCE))
 
     def _blank_to(self, text: str, at: int) -> int:
         """Return where the white space at the start of this line ends, -1 if not at its start."""
@@ -268,9 +266,7 @@ class ChatmlParser:
                 self._say(text[at : match.end()])
                 self._state = _State.TEXT
                 return match.end()
-        undecided, _ = find_mark(text[at:], (_FENCE,))
-        self._say(text[at : at + undecided])
-        return at + undecided
+        return self._say_decided(text, at, (_FENCE,))
 
     # --- calls ---------------------------------------------------------------------------------
 
@@ -429,6 +425,12 @@ class ChatmlParser:
         """Give the held text out as the text it turned out to be."""
         self._say("".join(self._held) + tail)
         self._held = []
+
+    def _say_decided(self, text: str, at: int, marks: Sequence[str]) -> int:
+        """Emit the text up to what may still become a mark, and return that position."""
+        stop = max(at, partial_mark(text, marks))
+        self._say(text[at:stop])
+        return stop
 
     def _say(self, text: str) -> None:
         if text:

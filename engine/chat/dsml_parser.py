@@ -19,6 +19,7 @@ import json
 import re
 from collections.abc import Sequence
 from enum import Enum, auto
+from os.path import commonprefix
 
 from engine.chat.format import (
     CallArguments,
@@ -37,7 +38,8 @@ from engine.chat.segments import example_arguments, find_mark
 MARK = "｜DSML｜"
 _OPEN = f"<{MARK}"
 _BLOCK_OPENS = (f"{_OPEN}tool_calls>", f"{_OPEN} calls>")
-_TAG_ENDS = re.compile(r'"[^"]*"|>')
+_TAG_BEGINS = (_OPEN, f"</{MARK}")
+_TAG_ENDS = re.compile(r'"[^"]*(?:"|\Z)|>')  # a > inside quotes ends no tag
 _TAG = re.compile(rf'<(/?){MARK} ?([a-z_]+)((?:\s+[a-z]+="[^"]*")*)\s*>')
 _ATTRIBUTE = re.compile(r'\s+([a-z]+)="([^"]*)"')
 _VALUE_ENDS = (f"</{MARK}parameter>", f"</{MARK} parameter>")
@@ -180,17 +182,18 @@ class DsmlParser:
         self._raw.append(text[start:at])
         if at == len(text):
             return at
-        expected = (_OPEN, "</" + MARK)
-        head = text[at : at + len(expected[1])]
-        if not any(head.startswith(mark) or mark.startswith(head) for mark in expected):
-            self._raw.append(text[at:])
+        n_fitting = max(len(commonprefix([text[at : at + 16], begin])) for begin in _TAG_BEGINS)
+        if n_fitting < len(_OPEN) and at + n_fitting < len(text):
+            self._raw.append(text[at : at + n_fitting + 1])
             raise _Malformed("only tags may stand between the tags of a block")
-        end = next((m.end() for m in _TAG_ENDS.finditer(text, at) if m.group() == ">"), None)
-        if (len(text) if end is None else end) - at > _MAX_TAG:
-            self._raw.append(text[at:])
+        head = text[at : at + _MAX_TAG]
+        n_tag = next((m.end() for m in _TAG_ENDS.finditer(head) if m.group() == ">"), None)
+        if n_tag is None and len(head) == _MAX_TAG:
+            self._raw.append(head)
             raise _Malformed("a tag has no end")
-        if end is None:
+        if n_tag is None:
             return at
+        end = at + n_tag
         self._raw.append(text[at:end])
         self._on_tag(text[at:end])
         return end

@@ -10,7 +10,9 @@ import re
 from enum import StrEnum
 from typing import Any
 
-_STRING_STOP = re.compile(r'["\\\n]')
+# The inside of a string up to its quote, or up to a backslash that ends the text.
+_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_STRING_IN_LINE = re.compile(r'[^"\\\n]*+(?:\\.[^"\\\n]*+)*+', re.DOTALL)
 _DULL = re.compile(r"[\s0-9+\-.eE:,truefalsn]+")  # what may stand between strings and brackets
 _TRAILING_COMMA = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|,(?=\s*[}\]])', re.DOTALL)
 _ARGUMENT_KEYS = ("arguments", "parameters")
@@ -92,27 +94,22 @@ class ObjectScanner:
     def _scan_string(self, text: str, at: int) -> tuple[int, bool]:
         """Return the position reached, and whether a top-level string ended there."""
         start = at
-        while at < len(text):
-            if self._escaped:
-                self._escaped = False
-                at += 1
-                continue
-            stop = _STRING_STOP.search(text, at)
-            if stop is None:
-                at = len(text)
-                break
-            at = stop.start()
-            if text[at] == "\n" and (self.strict_lines or self._word is not None):
-                self.progress = Progress.BROKEN
-                return at, False
-            if text[at] == '"':
-                self._in_string = False
-                self._keep(text[start:at])
-                return at + 1, self._end_string()
-            self._escaped = text[at] == "\\"
+        if self._escaped and at < len(text):
+            self._escaped = False
+            at += 1
+        in_line = self.strict_lines or self._word is not None
+        at = (_STRING_IN_LINE if in_line else _STRING).match(text, at).end()
+        if at < len(text) and text[at] == "\\":
+            self._escaped = True
             at += 1
         self._keep(text[start:at])
-        return at, False
+        if at == len(text):
+            return at, False
+        if text[at] == "\n":
+            self.progress = Progress.BROKEN
+            return at, False
+        self._in_string = False
+        return at + 1, self._end_string()
 
     def _keep(self, piece: str) -> None:
         if self._word is None:

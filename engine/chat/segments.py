@@ -71,11 +71,16 @@ def find_mark(text: str, marks: Sequence[str]) -> tuple[int, str]:
     found = min(((at, mark) for mark in marks if (at := text.find(mark)) >= 0), default=None)
     if found is not None:
         return found
+    return partial_mark(text, marks), ""
+
+
+def partial_mark(text: str, marks: Sequence[str]) -> int:
+    """Return from where the end of ``text`` may be the beginning of a mark, else its length."""
     for at in range(max(0, len(text) - max(map(len, marks)) + 1), len(text)):
         tail = text[at:]
         if any(mark.startswith(tail) for mark in marks):
-            return at, ""
-    return len(text), ""
+            return at
+    return len(text)
 
 
 def example_arguments(tool: ToolSpec) -> dict[str, Any]:
