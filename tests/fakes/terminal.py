@@ -52,6 +52,16 @@ class Terminal:
     def wait_gone(self, text: str, timeout_s: float = 20.0) -> str:
         return self._wait(lambda screen: text not in screen, ("not", text), timeout_s)
 
+    def answer(self, key: str, question: str, timeout_s: float = 20.0) -> None:
+        """Press a key until the question is gone: a new question ignores keys for a moment."""
+        deadline = time.monotonic() + timeout_s
+        while question in self.screen():
+            assert time.monotonic() < deadline, f"still asked:\n{self.screen()}"
+            self.press(key)
+            patience = time.monotonic() + 2.0
+            while question in self.screen() and time.monotonic() < patience:
+                time.sleep(0.05)
+
     def _wait(self, holds, wanted: tuple[str, ...], timeout_s: float) -> str:
         deadline = time.monotonic() + timeout_s
         while True:
