@@ -1,5 +1,18 @@
 /* Products of float32 activations with packed weights: prepares the activations once, then shares
- * out weight rows among the threads. */
+ * out weight rows among the threads.
+ *
+ * One activation row is multiplied row by row (row_dot), two or more by tiles. Measured with one
+ * thread of a 2.4 GHz Zen 3, Q4_K [4096, 1536], milliseconds:
+ *
+ *     activation rows                       1     2     4     8    16    64   512
+ *     row by row                         0.28  0.54  1.07  2.12  4.23
+ *     tiles                              0.36  0.43  0.64  0.75  1.25   4.6    36
+ *     float32 product by OpenBLAS        0.75  3.06  2.27  3.45  4.39  10.4    69
+ *       and unpacking the weights for it +4.9
+ *
+ * The other formats cross between one and two rows as well. Unpacking to float32 for a BLAS product
+ * is never the better way: integer products take four inputs where float32 takes one.
+ */
 #include <math.h>
 #include <stdlib.h>
 

@@ -17,16 +17,21 @@
 #define HAS_DOTPROD 0
 #endif
 
-#if defined(__clang__)
+/* Clang before 16 declares the dot intrinsics only where the whole file may use them. */
+#if defined(__ARM_FEATURE_DOTPROD)
+#define DOTPROD
+#elif defined(__clang__) && __clang_major__ >= 16
 #define DOTPROD __attribute__((target("dotprod")))
-#else
+#elif !defined(__clang__)
 #define DOTPROD __attribute__((target("arch=armv8.2-a+dotprod")))
 #endif
 
 /* 16 products as four sums: the form that the dot instruction yields. */
+#if defined(DOTPROD)
 DOTPROD INLINE int32x4_t products_dotprod(const int8_t *u, const int8_t *q) {
     return vdotq_s32(vdupq_n_s32(0), vld1q_s8(u), vld1q_s8(q));
 }
+#endif
 
 INLINE int32x4_t products_plain(const int8_t *u, const int8_t *q) {
     int8x16_t a = vld1q_s8(u), b = vld1q_s8(q);
@@ -62,8 +67,12 @@ INLINE int32x4_t products_plain(const int8_t *u, const int8_t *q) {
         }                                                                                      \
     }
 
-ROWS(rows_dotprod, DOTPROD, products_dotprod)
 ROWS(rows_plain, , products_plain)
+#if defined(DOTPROD)
+ROWS(rows_dotprod, DOTPROD, products_dotprod)
+#else
+#define rows_dotprod rows_plain
+#endif
 
 static int has_dotprod;
 

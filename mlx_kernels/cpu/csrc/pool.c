@@ -20,6 +20,7 @@
 #include <time.h>
 
 #define MAX_THREADS 64
+#define STACK_BYTES (1 << 20) /* a chunk needs 100 KB; some systems give a thread only 128 */
 #define SPIN_NS 100000 /* NumPy work between two calls of a decode step: 10 - 60 us measured */
 
 static pthread_mutex_t call_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -108,6 +109,7 @@ static void after_fork(void) {
 static void start_workers(void) {
     static int registered;
     sigset_t all, old;
+    pthread_attr_t attributes;
     if (!registered) {
         pthread_atfork(NULL, NULL, after_fork);
         registered = 1;
@@ -115,12 +117,15 @@ static void start_workers(void) {
     /* Signals belong to Python's threads, so workers are born with all of them blocked. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    while (n_started < n_wanted - 1) {
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    while (n_started < n_wanted - 1) { /* fewer than wanted is fine: the rest do their work */
         pthread_t thread;
-        if (pthread_create(&thread, NULL, worker, (void *)(intptr_t)n_started) != 0) break;
-        pthread_detach(thread);
+        if (pthread_create(&thread, &attributes, worker, (void *)(intptr_t)n_started) != 0) break;
         n_started++;
     }
+    pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
