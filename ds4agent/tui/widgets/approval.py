@@ -1,0 +1,196 @@
+"""The question before a change: what exactly would run, and a yes or a no.
+
+Keys typed before the panel appeared must never answer it. So for a moment after it appears, and
+for as long as the person goes on typing without a pause, keys go to the composer instead.
+"""
+
+import time
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from ds4agent.events import ApprovalNeeded
+from ds4agent.tui.plain import one_line, visible
+from ds4agent.tui.widgets.diff import diff_content
+
+GUARD_S = 0.4  # no key answers this soon after the panel appears
+_PAUSE_S = 0.25  # nor this soon after a key that came during the guard
+
+_CHOICES = (("once", "y", "yes, once"), ("always", "a", "always this tool"), ("no", "n", "no"))
+
+
+class Choice(Static):
+    """One answer, as a key and a word; the selected one carries a pointer."""
+
+    class Chosen(Message):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    def __init__(self, name: str, key: str, label: str) -> None:
+        self.choice = name
+        self._key, self._label = key, label
+        super().__init__(self._drawn("  "), classes="choice", markup=False)
+
+    def select(self, is_selected: bool) -> None:
+        """Mark or unmark this answer."""
+        self.set_class(is_selected, "-selected")
+        self.update(self._drawn("› " if is_selected else "  "))
+
+    def _drawn(self, pointer: str) -> Content:
+        return Content.assemble(pointer, (self._key, "bold"), f" {self._label} ")
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.post_message(self.Chosen(self.choice))
+
+
+class ApprovalPanel(Vertical, can_focus=True):
+    """Shows one ``ApprovalNeeded`` at a time and posts the answer."""
+
+    class Answered(Message):
+        def __init__(self, call_id: str, approved: bool, always: bool, reason: str) -> None:
+            super().__init__()
+            self.call_id, self.approved = call_id, approved
+            self.always, self.reason = always, reason
+
+    class TypedAhead(Message):
+        """A character that was meant for the composer."""
+
+        def __init__(self, character: str) -> None:
+            super().__init__()
+            self.character = character
+
+    class InterruptAsked(Message):
+        """Esc: end the turn instead of answering."""
+
+    def __init__(self) -> None:
+        super().__init__(id="approval")
+        self.display = False
+        self.call_id = ""
+        self._selected = 2
+        self._guarded_until = 0.0
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="approval-title", markup=False)
+        with VerticalScroll(id="approval-detail", can_focus=False):
+            yield Static(id="approval-text", markup=False)
+        with Horizontal(id="approval-choices"):
+            for choice in _CHOICES:
+                yield Choice(*choice)
+        yield Input(id="approval-reason", placeholder="Reason for the model (optional), Enter")
+
+    def ask(self, question: ApprovalNeeded) -> None:
+        """Show the question and take the keyboard."""
+        self.call_id = question.call_id
+        mark = ("! ", "bold $text-warning") if question.risky else ("? ", "bold")
+        title = one_line(visible(question.title)) or question.name
+        self.query_one("#approval-title", Static).update(
+            Content.assemble(mark, (f"Allow {title}?", "bold"))
+        )
+        parts = [Content(visible(question.detail))] if question.detail else []
+        if question.diff:
+            parts.append(diff_content(visible(question.diff)))
+        text = self.query_one("#approval-text", Static)
+        text.update(Content("\n").join(parts))
+        detail = self.query_one("#approval-detail")
+        detail.display = bool(parts)
+        detail.scroll_home(animate=False)
+        self._reason.display = False
+        self._reason.value = ""
+        self._select(2 if question.risky else 0)
+        self._guarded_until = time.monotonic() + GUARD_S
+        self.display = True
+        self.focus()
+
+    def dismiss_question(self, call_id: str = "") -> None:
+        """Hide the panel, if it asks about this call or no call is named."""
+        if self.display and call_id in ("", self.call_id):
+            self.display = False
+            self.call_id = ""
+
+    @property
+    def is_asking(self) -> bool:
+        return bool(self.display)
+
+    @property
+    def is_guarded(self) -> bool:
+        """True while keys may still be meant for something else."""
+        return time.monotonic() < self._guarded_until
+
+    @property
+    def _reason(self) -> Input:
+        return self.query_one("#approval-reason", Input)
+
+    def on_key(self, event: events.Key) -> None:
+        if self._reason.has_focus:
+            self._reason_key(event)
+            return
+        if event.key == "ctrl+c" or event.key == "shift+tab":
+            return
+        event.stop()
+        event.prevent_default()
+        if self.is_guarded:
+            self._guarded_until = max(self._guarded_until, time.monotonic() + _PAUSE_S)
+            if event.character is not None and event.is_printable:
+                self.post_message(self.TypedAhead(event.character))
+            return
+        match event.key:
+            case "y":
+                self._choose("once")
+            case "a":
+                self._choose("always")
+            case "n":
+                self._choose("no")
+            case "enter":
+                self._choose(_CHOICES[self._selected][0])
+            case "left" | "up":
+                self._select((self._selected - 1) % len(_CHOICES))
+            case "right" | "down" | "tab":
+                self._select((self._selected + 1) % len(_CHOICES))
+            case "pageup":
+                self.query_one("#approval-detail").scroll_page_up(animate=False)
+            case "pagedown":
+                self.query_one("#approval-detail").scroll_page_down(animate=False)
+            case "escape":
+                self.post_message(self.InterruptAsked())
+
+    def _reason_key(self, event: events.Key) -> None:
+        if event.key == "escape":
+            event.stop()
+            self._reason.display = False
+            self.focus()
+        elif event.key == "tab":
+            event.stop()
+            event.prevent_default()
+
+    def on_choice_chosen(self, event: Choice.Chosen) -> None:
+        event.stop()
+        if not self.is_guarded:
+            self._choose(event.name)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._answer(approved=False, reason=event.value.strip())
+
+    def _select(self, index: int) -> None:
+        self._selected = index
+        for idx, choice in enumerate(self.query(Choice)):
+            choice.select(idx == index)
+
+    def _choose(self, name: str) -> None:
+        if name == "no":
+            self._select(2)
+            self._reason.display = True
+            self._reason.focus()
+        else:
+            self._answer(approved=True, always=name == "always")
+
+    def _answer(self, approved: bool, always: bool = False, reason: str = "") -> None:
+        call_id = self.call_id
+        self.dismiss_question()
+        self.post_message(self.Answered(call_id, approved, always, reason))

@@ -1,0 +1,163 @@
+import time
+
+import pytest
+
+from ds4agent.errors import UsageError
+from ds4agent.events import (
+    ListSessions,
+    Load,
+    Mode,
+    New,
+    Quit,
+    Save,
+    SessionList,
+    SessionSummary,
+    SetMode,
+    TurnStarted,
+)
+from ds4agent.tui.slash import interpret
+from ds4agent.tui.widgets.composer import Composer
+from ds4agent.tui.widgets.session_picker import SessionPicker
+from ds4agent.tui.widgets.suggestions import Suggestions
+from tests.tui.screen import text, until, until_shown
+
+
+def summary(letter: str, title: str, **changes) -> SessionSummary:
+    values = {
+        "id": letter * 40,
+        "title": title,
+        "cwd": "/home/ada/project",
+        "model": "tiny-coder",
+        "tokens": 12_345,
+        "file_bytes": 5_300_000,
+        "created_at": 0,
+        "last_used": int(time.time()) - 3600,
+        "resumable": True,
+    }
+    return SessionSummary(**(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        ("/save", Save()),
+        ("/load ab12", Load("ab12")),
+        ("/switch ab12", Load("ab12")),
+        ("/list", ListSessions()),
+        ("/new", New()),
+        ("/mode plan", SetMode(Mode.PLAN)),
+        ("/quit", Quit()),
+    ],
+)
+async def test_command_sends_what_it_stands_for(open_screen, typed, command):
+    async with open_screen() as (app, worker, pilot):
+        app.query_one(Composer).set_text(typed)
+        await pilot.press("enter")
+        await until(pilot, lambda: worker.commands == [command])
+
+
+async def test_help_lists_commands_and_keys(open_screen):
+    async with open_screen(size=(80, 40)) as (app, worker, pilot):
+        await pilot.press(*"/help", "enter")
+        await until_shown(pilot, "/save", "/load ID", "Shift+Tab")
+        assert worker.commands == []
+
+
+async def test_unknown_command_is_never_sent_and_names_the_nearest(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        await pilot.press(*"/sawe now", "enter")
+        await until_shown(pilot, "there is no command /sawe", "/save")
+        assert worker.commands == []
+        assert app.query_one(Composer).text == "/sawe now"
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("/mode full", "plan, ask, auto"),
+        ("/save now", "takes no argument"),
+        ("/load", "needs ID"),
+        ("/", "no command"),
+        ("/s", "/save"),
+    ],
+)
+def test_wrong_argument_says_what_was_expected(typed, says):
+    with pytest.raises(UsageError) as caught:
+        interpret(typed)
+    assert says in f"{caught.value} {caught.value.hint}"
+
+
+def test_unfinished_word_counts_when_it_is_unique():
+    assert interpret("/q") == Quit()
+
+
+async def test_mode_without_an_argument_tells_the_mode(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        app.query_one(Composer).set_text("/mode")
+        await pilot.press("enter")
+        await until_shown(pilot, "The mode is ask.")
+        assert worker.commands == []
+
+
+async def test_new_has_to_wait_for_the_end_of_a_turn(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        worker.emit(TurnStarted("go"))
+        await until_shown(pilot, "▌ go")
+        app.query_one(Composer).set_text("/new")
+        await pilot.press("enter")
+        await until_shown(pilot, "has to wait")
+        assert worker.commands == []
+
+
+async def test_suggestions_open_while_typing_and_tab_completes(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        await pilot.press("/")
+        await until_shown(pilot, "/help", "show commands and keys", "/save")
+        await pilot.press("l")
+        await until(pilot, lambda: "/save" not in text(app))
+        await pilot.press("down", "up", "tab")
+        assert app.query_one(Composer).text == "/load "
+        await until(pilot, lambda: not app.query_one(Suggestions).is_open)
+
+
+async def test_escape_closes_the_suggestions_and_keeps_the_text(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        await pilot.press("/", "escape")
+        assert not app.query_one(Suggestions).is_open
+        assert app.query_one(Composer).text == "/"
+
+
+async def test_picker_shows_sessions_and_enter_loads(open_screen):
+    async with open_screen(size=(110, 24)) as (app, worker, pilot):
+        worker.emit(SessionList((summary("a", "First"), summary("b", "Second [/] one"))))
+        await until_shown(pilot, "First", "Second [/] one", "1h", "12.3k tok", "5.3 MB", "project")
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: worker.commands == [Load("b" * 40)])
+
+
+async def test_picker_filters_and_escape_closes(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        worker.emit(SessionList((summary("a", "Apples"), summary("b", "Pears"))))
+        await until_shown(pilot, "Apples")
+        await pilot.press(*"pear")
+        await until(pilot, lambda: "Apples" not in text(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, SessionPicker))
+        assert worker.commands == []
+
+
+async def test_picker_does_not_load_a_session_of_another_model(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        worker.emit(SessionList((summary("a", "Old", resumable=False, model="other-7b"),)))
+        await until_shown(pilot, "Old")
+        await pilot.press("enter")
+        await until_shown(pilot, "was made with the model other-7b")
+        assert worker.commands == []
+
+
+async def test_picker_says_when_there_is_nothing(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        worker.emit(SessionList(()))
+        await until_shown(pilot, "Nothing saved")
+        await pilot.press("enter", "escape")
+        await until(pilot, lambda: not isinstance(app.screen, SessionPicker))
