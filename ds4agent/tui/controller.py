@@ -151,7 +151,10 @@ class Controller:
             self._end_stream()
             self._stream = Answer()
             await self._add(self._stream)
-        await self._stream.append_text(text)
+        rest = await self._stream.append_text(text)
+        if rest:
+            self._end_stream()
+            await self._text(rest)
 
     async def _thinking(self, text: str) -> None:
         if not isinstance(self._stream, ThinkingBlock):

@@ -19,6 +19,9 @@ OpenScreen = Callable[..., AbstractAsyncContextManager[Opened]]
 def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SSH_CONNECTION", "SSH_TTY", "COLORFGBG", "TEXTUAL_THEME", "TEXTUAL_ANIMATIONS"):
         monkeypatch.delenv(name, raising=False)
+    # Tests wait for what is shown, so they need not wait for the pace that suits people.
+    monkeypatch.setattr("ds4agent.tui.app.REPAINT_S", 0.005)
+    monkeypatch.setattr("ds4agent.tui.feed._LONGEST_REST_S", 0.005)
 
 
 @pytest.fixture

@@ -40,7 +40,8 @@ def test_status_gives_up_detail_step_by_step():
 def test_a_missing_sandbox_is_said_even_when_narrow():
     line = full_status()
     line.status.sandbox = "off: no user namespaces"
-    assert "!sandbox" in line.line(64).plain
+    assert "no sandbox" in line.line(64).plain
+    assert "!sandbox" in line.line(46).plain
 
 
 def test_nearly_full_context_is_marked_by_a_character():

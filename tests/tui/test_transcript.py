@@ -1,6 +1,5 @@
-import pytest
-
 from ds4agent.events import HistoryEntry, Phase, PhaseChanged, TextDelta, TurnStarted
+from ds4agent.tui.widgets.answer import Answer
 from ds4agent.tui.widgets.composer import Composer
 from ds4agent.tui.widgets.transcript import MOUNTED_LIMIT, Transcript
 from tests.tui.fake_worker import ready
@@ -74,8 +73,8 @@ async def test_long_history_mounts_its_end_and_earlier_on_demand(open_screen):
 async def test_mounted_widgets_stay_bounded_while_turns_go_on(open_screen):
     async with open_screen() as (app, worker, pilot):
         transcript = app.query_one(Transcript)
-        for n in range(20):
-            worker.emit(TurnStarted(f"question {n}"), TextDelta("text\n\n" * 15))
+        for n in range(10):
+            worker.emit(TurnStarted(f"question {n}"), TextDelta("text\n\n" * 24))
         worker.emit(TurnStarted("the last one"))
         await until_shown(pilot, "the last one")
         assert len(transcript.query("*")) <= MOUNTED_LIMIT + 10
@@ -103,10 +102,23 @@ async def test_a_short_conversation_begins_at_the_top(open_screen):
         assert "type a message" in text(app).split("\n")[1]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (40, 12), (20, 8), (10, 5)])
-async def test_narrow_screens_do_not_crash(open_screen, size):
-    async with open_screen(ready(history=TALK), size=size) as (app, worker, pilot):
+async def test_narrow_screens_do_not_crash(open_screen):
+    async with open_screen(ready(history=TALK), size=(10, 5)) as (app, worker, pilot):
         worker.emit(TurnStarted("go"), TextDelta("| a | b |\n|---|---|\n| 1 | 2 |\n"))
         await until(pilot, lambda: worker.events.empty())
-        await pilot.resize_terminal(80, 24)
+        for size in ((20, 8), (3, 2), (40, 12), (80, 24)):
+            await pilot.resize_terminal(*size)
         await until_shown(pilot, "bubblewrap")
+
+
+async def test_a_long_answer_goes_on_in_new_widgets_but_never_inside_a_fence(open_screen):
+    fence = "```\n" + "code\n\n" * 12 + "```\n\n"
+    pieces = [f"paragraph {n}\n\n" for n in range(30)] + fence.splitlines(keepends=True) + ["end"]
+    async with open_screen() as (app, worker, pilot):
+        for piece in pieces:
+            await app.controller.apply([TextDelta(piece)])
+        await until_shown(pilot, "end")
+        sources = [answer.source for answer in app.query(Answer)]
+        assert len(sources) > 1
+        assert all(source.count("```") % 2 == 0 for source in sources)
+        assert "".join(sources).split() == "".join(pieces).split()

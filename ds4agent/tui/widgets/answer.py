@@ -1,5 +1,6 @@
 """The model's text as Markdown that grows while it streams."""
 
+import re
 from functools import partial
 
 from markdown_it import MarkdownIt
@@ -13,6 +14,10 @@ from ds4agent.tui.plain import printable
 def _parser() -> MarkdownIt:
     # Raw HTML off: "vector<int>" is text to read, and Textual would drop it as a tag.
     return MarkdownIt("gfm-like", {"html": False, "linkify": False})
+
+
+FULL_BLOCKS = 24  # an answer this long goes on in a new widget, so that a layout stays cheap
+_FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 
 
 class Answer(Markdown):
@@ -34,8 +39,23 @@ class Answer(Markdown):
             printable(text), classes="block answer", parser_factory=_parser, open_links=False
         )
 
-    async def append_text(self, text: str) -> None:
-        """Add a piece of text and wait until it is shown."""
+    async def append_text(self, text: str) -> str:
+        """Add a piece of text and wait until it is shown.
+
+        Returns:
+            What belongs into the next answer, "" while this one still has room. The cut is
+            between two paragraphs and never inside a fence.
+        """
+        head, gap, rest = text.rpartition("\n\n")
+        if gap and len(self.children) >= FULL_BLOCKS:
+            await self._grow(head + gap)
+            if len(_FENCE.findall(self.source)) % 2 == 0:
+                return rest or "\n"
+            text = rest
+        await self._grow(text)
+        return ""
+
+    async def _grow(self, text: str) -> None:
         if self.is_attached:  # it may be gone: the screen closes while text still arrives
             await self.append(printable(text))
 

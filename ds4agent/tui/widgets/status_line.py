@@ -154,6 +154,8 @@ class StatusLine(Widget):
                     return Content("reading")
                 return Content(f"reading {progress}{status.done:,}/{status.total:,}{rate}")
             case Phase.GENERATING:
+                if not status.generated:
+                    return Content("generating")
                 if not bar_cells:
                     return Content(f"{status.generated:,} tok{rate}")
                 return Content(f"generating {status.generated:,} tokens{rate}")
