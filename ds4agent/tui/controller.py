@@ -274,6 +274,7 @@ class Controller:
     async def _turn_ended(self, event: TurnEnded) -> None:
         self._end_stream()
         self._approval_over()
+        await self._transcript.trim()
         self.session_id = event.session_id or self.session_id
         for card in self._cards.values():
             if card.call.state in (CallState.WRITING, CallState.WAITING, CallState.RUNNING):
@@ -337,7 +338,7 @@ def _usage_line(event: TurnEnded, took_s: float) -> str:
     usage = event.usage
     parts = [count(usage.generated_tokens, "token")]
     if usage.generate_seconds > 0:
-        parts.append(f"{usage.generated_tokens / usage.generate_seconds:.1f} t/s")
+        parts.append(f"{usage.generated_tokens / usage.generate_seconds:.1f} tok/s")
     if usage.prefilled_tokens:
         parts.append(f"{usage.prefilled_tokens:,} read")
     return " · ".join([*parts, f"{took_s:.1f} s"])

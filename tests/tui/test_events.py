@@ -59,9 +59,9 @@ async def test_a_missing_sandbox_is_a_warning_and_stays_in_the_status(open_scree
 async def test_prefill_and_generation_show_numbers_and_rates(open_screen):
     async with open_screen() as (app, worker, pilot):
         worker.emit(PhaseChanged(Phase.PREFILL), PrefillProgress(512, 2048, 800.5))
-        await until_shown(pilot, "512/2,048 800.5 t/s")
+        await until_shown(pilot, "512/2,048 800.5 tok/s")
         worker.emit(PhaseChanged(Phase.GENERATING), GenerationProgress(77, 9.9, 2500))
-        await until_shown(pilot, "77 tok 9.9 t/s", "2.5k/8.2k")
+        await until_shown(pilot, "77 at 9.9 tok/s", "2.5k/8.2k")
 
 
 async def test_a_turn_shows_message_thinking_answer_and_its_cost(open_screen):
@@ -72,7 +72,7 @@ async def test_a_turn_shows_message_thinking_answer_and_its_cost(open_screen):
         await until_shown(pilot, "▸ thought, 4 words", "It is fast.")
         assert "Let me look" not in text(app)
         worker.emit(TurnEnded(Outcome.DONE, USAGE))
-        await until_shown(pilot, "123 tokens · 10.0 t/s · 45 read")
+        await until_shown(pilot, "123 tokens · 10.0 tok/s · 45 read")
         await pilot.press("ctrl+o")
         await until_shown(pilot, "Let me look closely.")
         await pilot.press("ctrl+o")

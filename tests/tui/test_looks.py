@@ -28,8 +28,8 @@ def test_status_gives_up_detail_step_by_step():
     wide, usual, narrow = (line.line(width).plain for width in (140, 76, 46))
     assert "qwen2.5-coder-1.5b-instruct Q4_K_M cpu" in wide
     assert "█" in wide
-    assert "generating 321 tokens 9.9 t/s" in wide
-    for part in ("ask", "1.2k/8.2k", "321 tok 9.9 t/s"):
+    assert "generating 321 tokens 9.9 tok/s" in wide
+    for part in ("ask", "1.2k/8.2k", "321 at 9.9 tok/s"):
         assert part in usual
         assert part in narrow
     for part in ("qwen2.5", "Q4_K_M", "cpu", "bubblewrap"):

@@ -102,6 +102,7 @@ class ApprovalPanel(Vertical, can_focus=True):
         detail.scroll_home(animate=False)
         self._reason.display = False
         self._reason.value = ""
+        self._reason.cursor_blink = False
         self._select(2 if question.risky else 0)
         self._guarded_until = time.monotonic() + GUARD_S
         self.display = True

@@ -39,7 +39,9 @@ class SessionPicker(ModalScreen[str | None]):
     def on_mount(self) -> None:
         self._list.can_focus = False
         self._filter("")
-        self.query_one("#picker-filter").focus()
+        entry = self.query_one("#picker-filter", Input)
+        entry.cursor_blink = False  # a blinking cursor is a timer that never stops
+        entry.focus()
 
     @property
     def _list(self) -> OptionList:

@@ -142,7 +142,7 @@ class StatusLine(Widget):
             return Content.styled(status.hint, "bold")
         seconds = int(time.monotonic() - status.phase_since)
         progress = f"{bar(status.done, status.total, bar_cells)} " if bar_cells else ""
-        rate = f" {status.tokens_per_s:.1f} t/s" if status.tokens_per_s else ""
+        rate = f" {status.tokens_per_s:.1f} tok/s" if status.tokens_per_s else ""
         match status.phase:
             case Phase.LOADING:
                 if not status.total:
@@ -157,7 +157,7 @@ class StatusLine(Widget):
                 if not status.generated:
                     return Content("generating")
                 if not bar_cells:
-                    return Content(f"{status.generated:,} tok{rate}")
+                    return Content(f"{status.generated:,} at{rate or ' …'}")
                 return Content(f"generating {status.generated:,} tokens{rate}")
             case Phase.TOOL:
                 return Content(f"running {status.detail} {seconds} s")

@@ -21,6 +21,7 @@ from ds4agent.tui.plain import count
 Recipe = Callable[[], Widget]
 
 MOUNTED_LIMIT = 200  # widgets below the transcript, the parts of Markdown blocks included
+_ROOM_TO_GROW = 40  # widgets: the newest answer grows after the last trim
 PAGE_BLOCKS = 30  # blocks mounted at once from a saved conversation, or by "show earlier"
 
 
@@ -134,7 +135,7 @@ class Transcript(VerticalScroll, can_focus=False):
         if not self.is_following:
             return
         sizes = [(block, 1 + len(block.query("*"))) for block in self.blocks]
-        excess = sum(size for _, size in sizes) - MOUNTED_LIMIT
+        excess = sum(size for _, size in sizes) - (MOUNTED_LIMIT - _ROOM_TO_GROW)
         leaving: list[Widget] = []
         for block, size in sizes[:-1]:  # the newest block stays, however large it is
             if excess <= 0:
