@@ -30,11 +30,14 @@ $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "this Python cannot make an environment: install its venv package (Debian: python3-venv)"; exit 1; }
 
-$(VENV)/.installed: pyproject.toml $(VENV)/pyvenv.cfg
+# Installing also compiles the CPU kernels, where there is a compiler.
+KERNELS := $(wildcard mlx_kernels/cpu/csrc/*)
+
+$(VENV)/.installed: pyproject.toml $(KERNELS) $(VENV)/pyvenv.cfg
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(RUN_EXTRAS)'
 	@touch $@
 
-$(VENV)/.installed-tests: pyproject.toml $(VENV)/pyvenv.cfg
+$(VENV)/.installed-tests: pyproject.toml $(KERNELS) $(VENV)/pyvenv.cfg
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(TEST_EXTRAS)'
 	@touch $@ $(VENV)/.installed
 

@@ -77,7 +77,7 @@ def _problems(
         return [*problems, str(error)]
     ops = _ops(device, problems)
     ctx = min(plan.ctx_train, DEFAULT_CTX)
-    needed = plan.weight_bytes(ops) + plan.cache_bytes(ctx)
+    needed = plan.weight_bytes(ops) + plan.cache_bytes(ops, ctx)
     facts["memory"] = f"{gigabytes(needed)} on {ops.device}, with a context of {ctx:,} tokens"
     try:
         check_fits(plan, ops, ctx, free_bytes)

@@ -150,6 +150,11 @@ class GgufFile:
         info = self._info(name)
         return np.frombuffer(self._mapped, np.uint8, count=info.n_bytes, offset=info.offset)
 
+    def read_ahead(self) -> None:
+        """Ask the system to read the file from the disk, in the background."""
+        if hasattr(mmap, "MADV_WILLNEED"):
+            self._mapped.madvise(mmap.MADV_WILLNEED)
+
     def require(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
         """Return a tensor's place after checking that its shape is the expected one.
 

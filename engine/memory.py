@@ -55,10 +55,10 @@ def check_fits(plan: ModelPlan, ops: Ops, ctx: int, free: int | None) -> None:
     if budget is None:
         return
     weights = plan.weight_bytes(ops)
-    needed = weights + _WORKING_BYTES + plan.cache_bytes(ctx)
+    needed = weights + _WORKING_BYTES + plan.cache_bytes(ops, ctx)
     if needed <= budget:
         return
-    largest = max(0, budget - weights - _WORKING_BYTES) // plan.cache_bytes(1)
+    largest = max(0, budget - weights - _WORKING_BYTES) // plan.cache_bytes(ops, 1)
     if largest >= _MIN_USEFUL_CTX:
         hint = f"Use --ctx {largest // 256 * 256}, or a smaller model."
     else:

@@ -20,6 +20,7 @@ from engine.tokenizer import Tokenizer
 
 SyncProgress = Callable[[int, int], None]  # tokens done, tokens in all
 
+_IMPOSSIBLE = np.float32(-1e30)  # far below any logit, and finite: the sampler refuses infinity
 DEFAULT_CHUNK_TOKENS = 256  # of prefill: above it, a CPU gains nothing and reacts later
 
 
@@ -148,16 +149,24 @@ class Session:
         self._logits = None if n_tokens else np.zeros(0, np.float32)
 
     def generate(
-        self, options: SamplingOptions, max_tokens: int, cancel: Event | None = None
+        self,
+        options: SamplingOptions,
+        max_tokens: int,
+        cancel: Event | None = None,
+        not_first: Sequence[int] = (),
     ) -> "Generation":
         """Sample tokens, one at a time; see ``Generation``.
+
+        ``not_first`` are ids that the first token can't be: they decide how an answer begins.
 
         Raises:
             ValueError: the state is empty: there is nothing to continue.
         """
         if not self.tokens:
             raise ValueError("generate needs at least one token in the state")
-        return Generation(self, Sampler(options), max_tokens, options.repeat_window, cancel)
+        return Generation(
+            self, Sampler(options), max_tokens, options.repeat_window, cancel, not_first
+        )
 
     def state(self) -> SessionState:
         """Copy everything that is needed to go on elsewhere."""
@@ -260,6 +269,7 @@ class Generation(Iterator[Token]):
         max_tokens: int,
         recent_window: int,
         cancel: Event | None,
+        not_first: Sequence[int],
     ) -> None:
         self.finish_reason = ""
         self._session = session
@@ -267,6 +277,7 @@ class Generation(Iterator[Token]):
         self._max_tokens = max_tokens
         self._recent_window = recent_window
         self._cancel = cancel
+        self._not_first = not_first
         self._n_yielded = 0
         self._stopped = False
 
@@ -283,6 +294,9 @@ class Generation(Iterator[Token]):
         self.finish_reason = self._reason_to_end()
         if self.finish_reason:
             raise StopIteration
+        if self._not_first and not self._n_yielded:
+            logits = logits.copy()
+            logits[list(self._not_first)] = _IMPOSSIBLE
         recent = session._tokens[-self._recent_window :] if self._recent_window else []
         token_id, logprob = self._sampler.sample(logits, recent)
         session._pending = token_id

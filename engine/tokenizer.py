@@ -226,6 +226,17 @@ class Tokenizer:
             known = self._bytes[token_id] = b"" if is_silent else self._spell(token_id)
         return known
 
+    def ids_beginning_with(self, characters: bytes) -> tuple[int, ...]:
+        """Return the tokens that begin with one of these ASCII characters, blanks before them not
+        counted, or that are nothing but blanks. Looks at the whole vocabulary."""
+        starts = tuple(bytes([character]) for character in characters)
+        texts = ((i, self.token_bytes(i)) for i in range(self.n_vocab))
+        return tuple(
+            i
+            for i, text in texts
+            if text and (not text.strip() or text.lstrip().startswith(starts))
+        )
+
     def render(self, ids: Sequence[int]) -> bytes:
         """Return the bytes of a token sequence, control tokens written out by name."""
         return b"".join(self.token_bytes(i) or self._spell(i) for i in ids)

@@ -2,7 +2,7 @@
 
 Reading order: ``errors``, ``ops`` (the list of operations and the choice of a device),
 ``reference`` (slow, obvious versions), ``blocks`` (GGUF block formats), ``dense`` (whole matrices
-of them), ``cpu.operations`` (NumPy), ``gpu.operations`` (MLX).
+of them), ``cpu`` (NumPy arrays and compiled kernels), ``gpu`` (MLX arrays).
 """
 
 __all__ = ["blocks", "cpu", "dense", "errors", "gpu", "ops", "reference"]

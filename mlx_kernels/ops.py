@@ -63,6 +63,7 @@ class Ops(Protocol):
     """The operations of one device, whose concrete name is ``device``."""
 
     device: str
+    kv_value_bytes: int  # bytes that a key-value buffer takes for each value
 
     def free_bytes(self) -> int | None:
         """Memory of its own that the device has left; None where it shares the computer's."""
@@ -80,8 +81,21 @@ class Ops(Protocol):
     def embedding(self, table: PackedMatrix, token_ids: np.ndarray) -> Array:
         """Look up rows of a packed [V, C] table: token ids [T] -> [T, C]."""
 
-    def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
-        """x [T, in] times weight [out, in] transposed, plus bias [out] -> [T, out]."""
+    def linear(
+        self, x: Array, weight: Array, bias: Array | None = None, residual: Array | None = None
+    ) -> Array:
+        """x [T, in] times weight [out, in] transposed, plus bias [out] and residual [T, out].
+
+        Returns [T, out].
+        """
+
+    def normed_linear(
+        self, x: Array, norm: Array, eps: float, weight: Array, bias: Array | None = None
+    ) -> Array:
+        """``linear`` of ``rms_norm(x, norm, eps)``."""
+
+    def gated_linear(self, x: Array, norm: Array, eps: float, gate_up: Array) -> Array:
+        """``swiglu`` of ``normed_linear``: x [T, in], gate_up [2 F, in] -> [T, F]."""
 
     def rms_norm(self, x: Array, weight: Array, eps: float) -> Array:
         """Divide x [..., N] by the root of its mean square (plus eps), times weight [N]."""

@@ -12,6 +12,12 @@ _MODELS = paths.models_dir()
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
+def pytest_configure() -> None:
+    """Let each matrix product of NumPy use one core: the spin barriers of its threads take many
+    times longer than small products when something else runs. Before NumPy is imported."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 @pytest.fixture(autouse=True)
 def isolated_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of its own for each test: nothing is read from or written to the real one."""

@@ -10,6 +10,7 @@ import pytest
 
 from ds4agent import doctor, doctor_checks, paths
 from ds4agent.doctor_checks import Finding
+from mlx_kernels.cpu import native, native_library
 from mlx_kernels.errors import DeviceError
 
 TINY = Path(__file__).parent / "fixtures" / "llama_logits" / "tiny-qwen2.gguf"
@@ -158,3 +159,13 @@ def test_a_small_window_is_told(monkeypatch):
     monkeypatch.setenv("LINES", "10")
     found = doctor_checks.terminal()[0]
     assert not found.is_good and "40 x 10" in found.text
+
+
+def test_missing_cpu_kernels_are_told_with_the_next_step(model, monkeypatch):
+    found = finding("cpu kernels")
+    assert found.is_good == native.is_available()
+    assert not found.is_good or "threads" in found.text
+    monkeypatch.setattr(native_library, "load_library", lambda: None)  # an install without them
+    found = finding("cpu kernels")
+    assert not found.is_good and not found.is_needed
+    assert "4 bytes a weight" in found.text and "C compiler" in found.next_step

@@ -42,6 +42,7 @@ _TOOLS_MIDDLE = (
     "within "
 )
 _TOOLS_EXAMPLE = '\n{"name": <function-name>, "arguments": <args-json-object>}\n'
+_CALL_OPENERS = b"<{[`"  # tagged, bare, in a list, fenced
 
 
 class ChatmlFormat:
@@ -56,6 +57,7 @@ class ChatmlFormat:
             ModelFileError: one is missing.
         """
         self._tokenizer = tokenizer
+        self._call_beginnings: tuple[int, ...] | None = None  # of the vocabulary, when asked for
         self._start_id = tokenizer.control_id(START)
         self._end_id = tokenizer.control_id(END)
         self.stop_ids = frozenset({*tokenizer.eos_ids, self._end_id})
@@ -76,6 +78,12 @@ class ChatmlFormat:
         """Return a parser for one reply. Thinking is recognised by its tags, so the flag isn't
         needed here."""
         return ChatmlParser(tools)
+
+    def call_beginnings(self) -> tuple[int, ...]:
+        """Token ids by which a call may begin."""
+        if self._call_beginnings is None:
+            self._call_beginnings = self._tokenizer.ids_beginning_with(_CALL_OPENERS)
+        return self._call_beginnings
 
     def history(self, tokens: Sequence[int], tools: Sequence[ToolSpec]) -> list[HistoryItem]:
         """Read a conversation back, turn by turn, from its token ids."""

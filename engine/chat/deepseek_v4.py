@@ -73,6 +73,7 @@ _TOOLS_TAIL = """
 
 You MUST strictly follow the above defined tool name and parameter schemas to invoke tool calls.
 """
+_CALL_OPENERS = b"<"
 
 
 class DeepseekV4Format:
@@ -88,6 +89,7 @@ class DeepseekV4Format:
             ModelFileError: one is missing.
         """
         self._tokenizer = tokenizer
+        self._call_beginnings: tuple[int, ...] | None = None  # of the vocabulary, when asked for
         ids = {text: tokenizer.control_id(text) for text in CONTROL_TOKENS}
         self._bos_id, self._eos_id = ids[BOS], ids[EOS]
         self._user_id, self._assistant_id = ids[USER], ids[ASSISTANT]
@@ -105,6 +107,12 @@ class DeepseekV4Format:
     def parser(self, tools: Sequence[ToolSpec], thinking: bool) -> DsmlParser:
         """Return a parser for one reply that was opened with or without thinking."""
         return DsmlParser(tools, thinking)
+
+    def call_beginnings(self) -> tuple[int, ...]:
+        """Token ids by which a call may begin."""
+        if self._call_beginnings is None:
+            self._call_beginnings = self._tokenizer.ids_beginning_with(_CALL_OPENERS)
+        return self._call_beginnings
 
     def history(self, tokens: Sequence[int], tools: Sequence[ToolSpec]) -> list[HistoryItem]:
         """Read a conversation back, turn by turn, from its token ids."""

@@ -150,6 +150,10 @@ class ChatFormat(Protocol):
 
     def parser(self, tools: Sequence[ToolSpec], thinking: bool) -> StreamParser: ...
 
+    def call_beginnings(self) -> tuple[int, ...]:
+        """Token ids by which an answer may begin that turns out to be a call: an answer that
+        must be words begins with any other one."""
+
     def history(self, tokens: Sequence[int], tools: Sequence[ToolSpec]) -> list[HistoryItem]:
         """Read a whole conversation back from its token ids. Control tokens are told from text
         by id, so a user's text can't forge a turn."""

@@ -67,6 +67,7 @@ class WeightLoader:
         self._done_bytes = 0
         self._progress = progress
         self._cancel = cancel
+        gguf.read_ahead()
 
     def matrix(self, *names: str) -> Array:
         """Load matrices of equal width as one, the rows of the first on top.

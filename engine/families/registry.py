@@ -29,8 +29,8 @@ class ModelPlan(Protocol):
     def weight_bytes(self, ops: Ops) -> int:
         """Memory of the weights on a device."""
 
-    def cache_bytes(self, n_tokens: int) -> int:
-        """Memory of one session's state at ``n_tokens`` positions."""
+    def cache_bytes(self, ops: Ops, n_tokens: int) -> int:
+        """Memory of one session's state at ``n_tokens`` positions on a device."""
 
     def load(self, ops: Ops, progress: LoadProgress | None, cancel: Event | None) -> Model:
         """Load the weights. Raises LoadCancelled."""

@@ -1,9 +1,15 @@
 """Products of float32 activations with weights that stay packed in the mapped file.
 
-The compiled kernels (``csrc``) round each 32 activations to 8-bit integers that share a scale and
-multiply them with the integers of the packed weights: exact integer sums, so the rounding of the
-activations (at most 1/254 of the largest of the 32) is the only loss. Weights of float types are
-multiplied in float32.
+The compiled kernels (``csrc``) know two ways:
+
+* Few positions, as in decoding: each 32 activations are rounded to 8-bit integers that share a
+  scale, and multiplied with the integers of the packed weights. Their sums are exact, so the
+  rounding of the activations (at most 1/254 of the largest of the 32) is the only loss.
+* More than 16 positions, as in a prompt: a tile of weights at a time is expanded to float32.
+  Nothing is rounded. A model that reads its prompt exactly picks the tokens of the float32 model;
+  with rounded activations every fiftieth would be another one.
+
+Weights of float types are multiplied in float32 both times.
 
 Every shape, type and length is checked here; the C code never sees an unchecked size. Axes: T
 positions, K inputs, N outputs, H query heads, Hkv key and value heads, D values of a head.
@@ -20,6 +26,7 @@ from mlx_kernels.errors import DeviceError, TensorError
 
 TYPES = frozenset((0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 30))  # keys of BLOCK multiplied here
 _GROUP = 32  # inputs that share an activation scale
+_METHODS = ("auto", "rows", "tiles", "floats")  # DS4_BY_... of csrc/ds4_native.h
 
 _NO_LIBRARY = "Install a C compiler and reinstall ds4-agent, or use float32 weights."
 
@@ -29,11 +36,21 @@ def is_available() -> bool:
     return lib.load_library() is not None
 
 
+def can_multiply(type_id: int, n_in: int) -> bool:
+    """True when there is a kernel for matrices of that type and width."""
+    return type_id in TYPES and n_in > 0 and n_in % max(BLOCK[type_id].n_values, _GROUP) == 0
+
+
 def set_threads(n_threads: int) -> None:
     """Set how many threads compute, the calling one included. From 1 to 64."""
     if not 1 <= n_threads <= 64:
         raise TensorError(f"{n_threads} threads, expected 1 to 64")
     _library().ds4_set_threads(n_threads)
+
+
+def default_threads() -> int:
+    """Return how many threads compute unless ``set_threads`` says otherwise."""
+    return lib.default_threads()
 
 
 def path_name() -> str:
@@ -101,7 +118,7 @@ def linear(
     norm: np.ndarray | None = None,
     eps: float = 0.0,
     residual: np.ndarray | None = None,
-    debug_direct_rows: int = -1,
+    debug_method: str = "auto",
 ) -> np.ndarray:
     """Multiply x with the transposed weight, all stacked matrices in one call.
 
@@ -113,8 +130,7 @@ def linear(
             multiplied by this.
         eps: Used with ``norm`` only.
         residual: [T, N] float32, added to the result.
-        debug_direct_rows: Largest T that is multiplied row by row instead of by tiles; -1 takes
-            the measured one.
+        debug_method: "rows", "tiles" or "floats" instead of the one that T asks for.
 
     Returns:
         [T, N] float32.
@@ -147,7 +163,7 @@ def linear(
             eps,
             0,
             weight.n_parts,
-            debug_direct_rows,
+            _METHODS.index(debug_method),
         )
         _check(_library().ds4_linear(ctypes.addressof(args), weight.address))
     return out
@@ -159,7 +175,7 @@ def gated_linear(
     *,
     norm: np.ndarray | None = None,
     eps: float = 0.0,
-    debug_direct_rows: int = -1,
+    debug_method: str = "auto",
 ) -> np.ndarray:
     """Return silu(x times gate) * (x times up), for two stacked matrices [F, K].
 
@@ -189,7 +205,7 @@ def gated_linear(
             eps,
             1,
             2,
-            debug_direct_rows,
+            _METHODS.index(debug_method),
         )
         _check(_library().ds4_linear(ctypes.addressof(args), gate_up.address))
     return out
@@ -307,7 +323,7 @@ def _checked(part: PackedMatrix, n_in: int) -> PackedMatrix:
         name = BLOCK[part.type_id].name if part.type_id in BLOCK else part.type_id
         raise TensorError(f"no compiled kernel for tensors of type {name}")
     block = BLOCK[part.type_id]
-    if n_columns != n_in or n_columns < 1 or n_columns % max(block.n_values, _GROUP):
+    if n_columns != n_in or not can_multiply(part.type_id, n_columns):
         raise TensorError(
             f"{block.name} matrix has {n_columns} columns, expected {n_in} and whole groups of "
             f"{max(block.n_values, _GROUP)}"

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-_INTERFACE = 1  # DS4_INTERFACE of csrc/ds4_native.h
+_INTERFACE = 2  # DS4_INTERFACE of csrc/ds4_native.h
 
 MAX_MATRICES = 64  # DS4_MAX_MATRICES
 MAX_GROUP = 64  # DS4_MAX_GROUP
@@ -47,7 +47,7 @@ class LinearArgs(ctypes.Structure):
         ("eps", ctypes.c_float),
         ("gated", ctypes.c_int32),
         ("n_matrices", ctypes.c_int32),
-        ("direct_rows", ctypes.c_int32),
+        ("method", ctypes.c_int32),
     ]
 
 

@@ -1,8 +1,9 @@
 """The operations on NumPy arrays, evaluated at once.
 
-Weights are dense float32 [out, in]; every matrix product is one BLAS call on arrays as they lie,
-so nothing is copied or transposed. With one position a product reads each weight once, and
-memory bandwidth is the limit; with many positions arithmetic is.
+Matrix products and attention are those of the compiled kernels (``native``) where they are
+installed: weights stay packed in the mapped file. Elsewhere weights are dense float32 [out, in],
+and every product is one BLAS call on arrays as they lie. With one position a product reads each
+weight once, and memory bandwidth is the limit; with many positions arithmetic is.
 """
 
 from collections.abc import Sequence
@@ -10,33 +11,40 @@ from math import prod
 
 import numpy as np
 
-from mlx_kernels.blocks import PackedMatrix
+from mlx_kernels.blocks import BLOCK, PackedMatrix
+from mlx_kernels.cpu import native
 from mlx_kernels.dense import decode_stacked
 from mlx_kernels.ops import RopeSpec
 
 _GROW_ROWS = 256  # a buffer at least doubles, and starts with this many positions
 # Query rows whose scores exist at once: [G * 128, T] floats, 25 MB at 8192 positions and G = 6.
 _QUERY_TILE = 128
+_PAGE_BYTES = 4096  # the smallest page in use
+
+Weight = np.ndarray | native.StackedWeight
 
 
 class CpuKvBuffer:
-    """Keys and values as float32 that hold float16 values: exact to save, and no conversion in
-    the attention of every token. Head-major, so that each head's rows are one BLAS matrix."""
+    """Keys and values rounded to float16: exact to save.
 
-    def __init__(self, n_kv_heads: int, head_dim: int, max_rows: int) -> None:
+    The compiled attention reads float16. For BLAS they are widened to float32 when they are
+    written. Head-major, so that each head's rows are one BLAS matrix.
+    """
+
+    def __init__(self, n_kv_heads: int, head_dim: int, max_rows: int, dtype: type) -> None:
         self.n_rows = 0
         self._max_rows = max_rows
-        self._keys = np.empty((n_kv_heads, 0, head_dim), np.float32)
-        self._values = np.empty((n_kv_heads, 0, head_dim), np.float32)
+        self._keys = np.empty((n_kv_heads, 0, head_dim), dtype)
+        self._values = np.empty((n_kv_heads, 0, head_dim), dtype)
 
     @property
     def keys(self) -> np.ndarray:
-        """[Hkv, n_rows, D] float32, a view."""
+        """[Hkv, n_rows, D], a view."""
         return self._keys[:, : self.n_rows]
 
     @property
     def values(self) -> np.ndarray:
-        """[Hkv, n_rows, D] float32, a view."""
+        """[Hkv, n_rows, D], a view."""
         return self._values[:, : self.n_rows]
 
     def append(self, keys: np.ndarray, values: np.ndarray) -> None:
@@ -72,7 +80,7 @@ class CpuKvBuffer:
         assert n_rows <= self._max_rows
         capacity = min(max(n_rows, 2 * capacity, _GROW_ROWS), self._max_rows)
         for name, rows in (("_keys", self.keys), ("_values", self.values)):
-            grown = np.empty((heads, capacity, width), np.float32)
+            grown = np.empty((heads, capacity, width), rows.dtype)
             grown[:, : self.n_rows] = rows
             setattr(self, name, grown)
 
@@ -82,7 +90,10 @@ class CpuOps:
 
     device = "cpu"
 
-    def __init__(self) -> None:
+    def __init__(self, use_native: bool | None = None) -> None:
+        """Compute with the compiled kernels, or without; None: where they are installed."""
+        self._is_native = native.is_available() if use_native is None else use_native
+        self.kv_value_bytes = 2 if self._is_native else 4
         # The turns of the last positions asked for: every layer asks for the same ones.
         self._turn_key: tuple[int, int, RopeSpec | None] = (0, 0, None)
         self._turns = (np.empty(0), np.empty(0))
@@ -91,13 +102,22 @@ class CpuOps:
         """See ``Ops``."""
         return None
 
-    def matrix(self, parts: Sequence[PackedMatrix]) -> np.ndarray:
-        """See ``Ops``. Dense float32 [out, in]."""
+    def matrix(self, parts: Sequence[PackedMatrix]) -> Weight:
+        """See ``Ops``. Packed as it lies in the file, or dense float32 [out, in]."""
+        if all(self._stays_packed(part.type_id, part.shape) for part in parts):
+            for part in parts:
+                _touch(part.raw)
+            return native.StackedWeight(parts)
         return decode_stacked(parts)
 
     def matrix_bytes(self, type_id: int, shape: tuple[int, ...]) -> int:
         """See ``Ops``."""
+        if self._stays_packed(type_id, shape):
+            return prod(shape) // BLOCK[type_id].n_values * BLOCK[type_id].n_bytes
         return 4 * prod(shape)
+
+    def _stays_packed(self, type_id: int, shape: tuple[int, ...]) -> bool:
+        return self._is_native and native.can_multiply(type_id, shape[-1])
 
     def vector(self, values: np.ndarray) -> np.ndarray:
         """See ``Ops``."""
@@ -108,13 +128,41 @@ class CpuOps:
         return table.rows(token_ids)
 
     def linear(
-        self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None
+        self,
+        x: np.ndarray,
+        weight: Weight,
+        bias: np.ndarray | None = None,
+        residual: np.ndarray | None = None,
     ) -> np.ndarray:
         """See ``Ops``."""
+        if isinstance(weight, native.StackedWeight):
+            return native.linear(x, weight, bias=bias, residual=residual)
         product = x @ weight.T
-        if bias is not None:
-            product += bias
+        for addend in (bias, residual):
+            if addend is not None:
+                product += addend
         return product
+
+    def normed_linear(
+        self,
+        x: np.ndarray,
+        norm: np.ndarray,
+        eps: float,
+        weight: Weight,
+        bias: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """See ``Ops``."""
+        if isinstance(weight, native.StackedWeight):
+            return native.linear(x, weight, bias=bias, norm=norm, eps=eps)
+        return self.linear(self.rms_norm(x, norm, eps), weight, bias)
+
+    def gated_linear(
+        self, x: np.ndarray, norm: np.ndarray, eps: float, gate_up: Weight
+    ) -> np.ndarray:
+        """See ``Ops``."""
+        if isinstance(gate_up, native.StackedWeight) and gate_up.n_parts == 2:
+            return native.gated_linear(x, gate_up, norm=norm, eps=eps)
+        return self.swiglu(self.normed_linear(x, norm, eps, gate_up))
 
     def rms_norm(self, x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
         """See ``Ops``."""
@@ -162,10 +210,13 @@ class CpuOps:
 
     def kv_buffer(self, n_kv_heads: int, head_dim: int, max_rows: int) -> CpuKvBuffer:
         """See ``Ops``."""
-        return CpuKvBuffer(n_kv_heads, head_dim, max_rows)
+        dtype = np.float16 if self._is_native else np.float32
+        return CpuKvBuffer(n_kv_heads, head_dim, max_rows, dtype)
 
     def attention(self, queries: np.ndarray, buffer: CpuKvBuffer) -> np.ndarray:
         """See ``Ops``."""
+        if self._is_native:
+            return native.attention(queries, buffer.keys, buffer.values)
         n_new, n_heads, width = queries.shape
         keys, values = buffer.keys, buffer.values  # [Hkv, N, D]
         n_kv_heads = len(keys)
@@ -194,6 +245,12 @@ class CpuOps:
     def to_host(self, x: np.ndarray) -> np.ndarray:
         """See ``Ops``."""
         return x
+
+
+def _touch(raw: np.ndarray) -> None:
+    """Read a byte of every page of a mapped array, so that loading pays for the disk and not the
+    first token."""
+    raw[::_PAGE_BYTES].max(initial=0)
 
 
 def _hidden_from(n_positions: int) -> np.ndarray:

@@ -102,6 +102,8 @@ def _rounded(rows: mx.array) -> mx.array:
 class MlxOps:
     """``mlx_kernels.ops.Ops`` for MLX arrays."""
 
+    kv_value_bytes = 4
+
     def __init__(self, device: str) -> None:
         self.device = device
         self._weight_type, self._weight_scale = mx.float32, 1.0
@@ -144,12 +146,35 @@ class MlxOps:
         """See ``Ops``. Decoded on the CPU: a few rows, from a table that stays packed."""
         return mx.array(table.rows(token_ids))
 
-    def linear(self, x: mx.array, weight: mx.array, bias: mx.array | None = None) -> mx.array:
+    def linear(
+        self,
+        x: mx.array,
+        weight: mx.array,
+        bias: mx.array | None = None,
+        residual: mx.array | None = None,
+    ) -> mx.array:
         """See ``Ops``."""
         product = (x.astype(self._weight_type) @ weight.T).astype(mx.float32)
         if self._weight_scale != 1.0:
             product = product * self._weight_scale
-        return product if bias is None else product + bias
+        if bias is not None:
+            product = product + bias
+        return product if residual is None else residual + product
+
+    def normed_linear(
+        self,
+        x: mx.array,
+        norm: mx.array,
+        eps: float,
+        weight: mx.array,
+        bias: mx.array | None = None,
+    ) -> mx.array:
+        """See ``Ops``."""
+        return self.linear(self.rms_norm(x, norm, eps), weight, bias)
+
+    def gated_linear(self, x: mx.array, norm: mx.array, eps: float, gate_up: mx.array) -> mx.array:
+        """See ``Ops``."""
+        return self.swiglu(self.normed_linear(x, norm, eps, gate_up))
 
     def rms_norm(self, x: mx.array, weight: mx.array, eps: float) -> mx.array:
         """See ``Ops``."""

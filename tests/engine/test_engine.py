@@ -13,8 +13,12 @@ from engine.errors import (
     NotEnoughMemory,
     StateMismatch,
 )
+from engine.families.registry import plan_for
+from engine.gguf_file import GgufFile
 from engine.memory import available_bytes
 from engine.sampler import SamplingOptions
+from mlx_kernels.cpu import native
+from mlx_kernels.cpu.operations import CpuOps
 from mlx_kernels.errors import DeviceError
 from tests.fakes.tiny_gguf import write_tiny_gguf
 
@@ -155,16 +159,16 @@ def test_unknown_device_is_told(path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_tied", [True, False])
-def test_progress_grows_to_the_total(path: Path, is_tied: bool) -> None:
+def test_progress_grows_to_the_total(path: Path, is_tied: bool, any_device: str) -> None:
     write_tiny_gguf(path, "qwen2", tied=is_tied, rope_factors=True)
     seen: list[tuple[int, int]] = []
-    Engine.open(path, "cpu", progress=lambda done, total: seen.append((done, total)))
+    Engine.open(path, any_device, progress=lambda done, total: seen.append((done, total)))
     done = [each for each, _ in seen]
     assert done == sorted(done) and len(set(done)) == len(done) > 10
     assert {total for _, total in seen} == {done[-1]}
 
 
-def test_cancel_stops_between_tensors(path: Path) -> None:
+def test_cancel_stops_between_tensors(path: Path, cpu_device: str) -> None:
     write_tiny_gguf(path)
     cancel = threading.Event()
     seen: list[int] = []
@@ -175,19 +179,34 @@ def test_cancel_stops_between_tensors(path: Path) -> None:
             cancel.set()
 
     with pytest.raises(LoadCancelled):
-        Engine.open(path, "cpu", progress=progress, cancel=cancel)
+        Engine.open(path, cpu_device, progress=progress, cancel=cancel)
     assert len(seen) == 3
 
 
-def test_closed_engine_starts_no_session_and_lets_the_file_go(path: Path) -> None:
-    engine = Engine.open(write_tiny_gguf(path), "cpu")
+def test_closed_engine_starts_no_session_and_lets_the_file_go(path: Path, cpu_device: str) -> None:
+    engine = Engine.open(write_tiny_gguf(path, quant="Q8_0"), cpu_device)
     session = engine.new_session()
     engine.close()
     engine.close()
     with pytest.raises(ValueError, match="closed"):
         engine.new_session()
-    session.sync([1, 2, 3])  # it keeps the weights it needs
+    session.sync([1, 2, 3])  # it keeps the weights it needs, and the mapping they lie in
     assert session.logits.shape == (288,)
+
+
+@pytest.mark.skipif(not native.is_available(), reason="needs the compiled CPU kernels")
+def test_packed_weights_need_the_memory_of_the_file_and_dense_ones_four_bytes_each(
+    path: Path,
+) -> None:
+    write_tiny_gguf(path, quant="Q4_0", n_embd=256, n_ff=1024, n_heads=4, ctx_train=4096)
+    with GgufFile.open(path) as gguf:
+        plan = plan_for(gguf)
+        packed, dense = CpuOps(use_native=True), CpuOps(use_native=False)
+        assert 0.8 * gguf.n_bytes < plan.weight_bytes(packed) < gguf.n_bytes
+        assert plan.weight_bytes(dense) == pytest.approx(
+            plan.weight_bytes(packed) * 32 * 4 / 18  # bytes of 32 values
+        )
+        assert 2 * plan.cache_bytes(packed, 7) == plan.cache_bytes(dense, 7)
 
 
 # --- whole texts, saved states ------------------------------------------------------------------
@@ -206,14 +225,14 @@ def test_logits_of_is_what_a_session_gives(path: Path) -> None:
             engine.logits_of([1] * 513)
 
 
-def test_restored_session_goes_on_with_the_same_tokens(path: Path) -> None:
-    write_tiny_gguf(path, "qwen3", n_layers=3)
-    with Engine.open(path, "cpu") as engine:
+def test_restored_session_goes_on_with_the_same_tokens(path: Path, cpu_device: str) -> None:
+    write_tiny_gguf(path, "qwen3", n_layers=3, quant="Q8_0")
+    with Engine.open(path, cpu_device) as engine:
         session = engine.new_session()
         session.sync(engine.tokenizer.encode("a text that is long enough to matter " * 3))
         state = session.state()
         expected = [token.id for token in session.generate(GREEDY, 64)]
-    with Engine.open(path, "cpu") as engine:
+    with Engine.open(path, cpu_device) as engine:
         restored = engine.restore(state)
         assert np.array_equal(restored.logits, state.logits)
         assert [token.id for token in restored.generate(GREEDY, 64)] == expected

@@ -9,7 +9,7 @@
 
 #include "internal.h"
 
-enum { COLS = 512, ROWS = 21, M = 5, HEADS = 4, KV_HEADS = 2, DIM = 64, N_KV = 300 };
+enum { COLS = 512, ROWS = 21, M = 8, HEADS = 4, KV_HEADS = 2, DIM = 64, N_KV = 300 };
 
 static const int TYPES[] = {T_F32,  T_F16,  T_BF16, T_Q4_0, T_Q4_1, T_Q5_0, T_Q5_1,
                             T_Q8_0, T_Q2_K, T_Q3_K, T_Q4_K, T_Q5_K, T_Q6_K};
@@ -62,11 +62,12 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof TYPES / sizeof *TYPES; i++) {
         uint8_t *w = random_weights(TYPES[i]);
         fill(x, M * COLS);
-        for (int m = 1; m <= M; m += M - 1) {
+        for (int way = DS4_BY_ROWS; way <= DS4_BY_FLOATS; way++) {
+            const int m = way == DS4_BY_ROWS ? 1 : M;
             for (int p = 0; p < 2; p++) {
                 ds4_matrix matrix = {w, ROWS, COLS, 0, TYPES[i], 0};
                 ds4_linear_args args = {.x = x, .out = y[p], .m = m, .x_stride = COLS,
-                                        .outputs = ROWS, .n_matrices = 1, .direct_rows = -1};
+                                        .outputs = ROWS, .n_matrices = 1, .method = way};
                 if (ds4_set_path(paths[p]) || ds4_linear(&args, &matrix)) return 2;
             }
             wrong |= differs("product", TYPES[i], y[0], y[1], m * ROWS);

@@ -9,6 +9,8 @@ import pytest
 from mlx_kernels import ops as ops_module
 from mlx_kernels import reference
 from mlx_kernels.blocks import PackedMatrix
+from mlx_kernels.cpu import native, native_library
+from mlx_kernels.cpu.operations import CpuOps
 from mlx_kernels.errors import DeviceError
 from mlx_kernels.ops import DEVICES, Ops, RopeSpec, open_ops, resolve_device
 from tests.fakes.tiny_gguf import random_blocks
@@ -21,9 +23,22 @@ Q8_0 = 8
 needs_mlx = pytest.mark.skipif(not HAS_MLX, reason="needs mlx (pip install ds4-agent[cpu])")
 
 
-@pytest.fixture(params=["cpu", pytest.param("mlx-cpu", marks=needs_mlx)])
+needs_native = pytest.mark.skipif(
+    not native.is_available(), reason="needs the compiled CPU kernels (a C compiler at install)"
+)
+
+
+@pytest.fixture(
+    params=[
+        "cpu-dense",
+        pytest.param("cpu-native", marks=needs_native),
+        pytest.param("mlx-cpu", marks=needs_mlx),
+    ]
+)
 def ops(request: pytest.FixtureRequest) -> Ops:
-    return open_ops(request.param)
+    if request.param == "mlx-cpu":
+        return open_ops("mlx-cpu")
+    return CpuOps(use_native=request.param == "cpu-native")
 
 
 @pytest.fixture
@@ -46,16 +61,38 @@ def host(ops: Ops, x: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 33])
-@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("has_more", [False, True])
+@pytest.mark.parametrize("width", [64, 65])  # the compiled kernels take whole groups of 32
 def test_linear_equals_reference(
-    ops: Ops, random: np.random.Generator, n_rows: int, has_bias: bool
+    ops: Ops, random: np.random.Generator, n_rows: int, has_more: bool, width: int
 ) -> None:
-    x, upper, lower = normal(random, n_rows, 65), normal(random, 7, 65), normal(random, 4, 65)
-    bias = normal(random, 11) if has_bias else None
+    x, upper = normal(random, n_rows, width), normal(random, 7, width)
+    lower = normal(random, 4, width)
+    bias = normal(random, 11) if has_more else None
+    residual = normal(random, n_rows, 11) if has_more else None
     weight = ops.matrix([matrix(upper), matrix(lower)])
-    product = ops.linear(ops.vector(x), weight, None if bias is None else ops.vector(bias))
-    expected = reference.linear(x, np.concatenate([upper, lower]), bias)
+    added = [None if each is None else ops.vector(each) for each in (bias, residual)]
+    product = ops.linear(ops.vector(x), weight, *added)
+    expected = reference.linear(x, np.concatenate([upper, lower]), bias, residual)
     np.testing.assert_allclose(host(ops, product), expected, **FLOAT32)
+
+
+@pytest.mark.parametrize("n_rows", [1, 5, 33])
+@pytest.mark.parametrize("width", [64, 65])
+def test_normed_and_gated_linear_equal_reference(
+    ops: Ops, random: np.random.Generator, n_rows: int, width: int
+) -> None:
+    x, norm = normal(random, n_rows, width), normal(random, width)
+    gate, up, bias = normal(random, 9, width), normal(random, 9, width), normal(random, 18)
+    weight, both = ops.matrix([matrix(gate), matrix(up)]), np.concatenate([gate, up])
+    x_there, norm_there = ops.vector(x), ops.vector(norm)
+    product = ops.normed_linear(x_there, norm_there, 1e-3, weight, ops.vector(bias))
+    expected = reference.normed_linear(x, norm, 1e-3, both, bias)
+    np.testing.assert_allclose(host(ops, product), expected, **FLOAT32)
+    gated = ops.gated_linear(x_there, norm_there, 1e-3, weight)
+    expected = reference.gated_linear(x, norm, 1e-3, both)
+    # a product of two sums of size 8: their errors multiply with the other one
+    np.testing.assert_allclose(host(ops, gated), expected, rtol=2e-5, atol=2e-4)
 
 
 @needs_mlx
@@ -182,8 +219,29 @@ def test_host_copy_of_an_empty_buffer_is_empty(ops: Ops) -> None:
     assert keys.shape == values.shape == (0, 2, 8)
 
 
-def test_matrix_bytes_are_those_of_float32_here(ops: Ops) -> None:
-    assert ops.matrix_bytes(Q8_0, (4, 64)) == 4 * 4 * 64
+def test_packed_weights_take_the_bytes_of_the_file_and_others_those_of_float32(ops: Ops) -> None:
+    is_packed = ops.kv_value_bytes == 2  # the compiled kernels read float16 keys and values too
+    assert ops.matrix_bytes(Q8_0, (4, 64)) == (4 * 2 * 34 if is_packed else 4 * 4 * 64)
+    assert ops.matrix_bytes(0, (4, 65)) == 4 * 4 * 65
+
+
+@needs_native
+def test_packed_weights_are_used_where_they_lie(random: np.random.Generator) -> None:
+    packed = PackedMatrix(Q8_0, random_blocks((20, 64), "Q8_0", random).reshape(-1), (20, 64))
+    weight = CpuOps(use_native=True).matrix([packed])
+    assert isinstance(weight, native.StackedWeight)
+    assert weight.n_bytes == packed.raw.size
+    before = native.linear(np.ones((1, 64), np.float32), weight)
+    packed.raw[:] = 0
+    assert before.any() and not native.linear(np.ones((1, 64), np.float32), weight).any()
+
+
+def test_cpu_device_uses_the_compiled_kernels_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert open_ops("cpu").kv_value_bytes == (2 if native.is_available() else 4)
+    monkeypatch.setattr(native_library, "load_library", lambda: None)  # an install without them
+    assert open_ops("cpu").kv_value_bytes == 4
 
 
 # --- devices ------------------------------------------------------------------------------------

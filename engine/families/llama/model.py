@@ -93,27 +93,27 @@ class LlamaModel:
         self, first: int, last: int, hidden: Array, cache: LlamaCache, token_ids: np.ndarray
     ) -> Array:
         """Run layers ``first <= i < last`` over T new positions [T, C], appending to the cache."""
-        ops, eps = self._ops, self.config.rms_eps
         for i in range(first, last):
             layer = self._weights.layers[i]
-            normed = ops.rms_norm(hidden, layer.attn_norm, eps)
-            hidden = hidden + self._attention(layer, normed, cache.buffers[i])
-            normed = ops.rms_norm(hidden, layer.ffn_norm, eps)
-            hidden = hidden + self._feed_forward(layer, normed)
+            hidden = self._attention(layer, hidden, cache.buffers[i])
+            hidden = self._feed_forward(layer, hidden)
         return hidden
 
     def head(self, hidden: Array) -> np.ndarray:
         """Final norm and output matrix of hidden [T, C] -> logits [T, V], NumPy float32."""
-        normed = self._ops.rms_norm(hidden, self._weights.output_norm, self.config.rms_eps)
-        return self._ops.to_host(self._ops.linear(normed, self._weights.output))
+        weights, eps = self._weights, self.config.rms_eps
+        logits = self._ops.normed_linear(hidden, weights.output_norm, eps, weights.output)
+        return self._ops.to_host(logits)
 
-    def _attention(self, layer: LayerWeights, x: Array, buffer: KvBuffer) -> Array:
-        """Mix in earlier positions: [T, C] -> [T, C]. Appends T rows to the buffer."""
+    def _attention(self, layer: LayerWeights, hidden: Array, buffer: KvBuffer) -> Array:
+        """Add what earlier positions say: [T, C] -> [T, C]. Appends T rows to the buffer."""
         ops, config = self._ops, self.config
-        n_new, first_position = x.shape[0], buffer.n_rows
+        n_new, first_position = hidden.shape[0], buffer.n_rows
         n_q, n_kv = config.n_heads, config.n_kv_heads
 
-        qkv = ops.linear(x, layer.qkv, layer.qkv_bias)  # [T, (H + 2 Hkv) D]
+        qkv = ops.normed_linear(  # [T, (H + 2 Hkv) D]
+            hidden, layer.attn_norm, config.rms_eps, layer.qkv, layer.qkv_bias
+        )
         heads = qkv.reshape(n_new, n_q + 2 * n_kv, config.head_dim)
         queries = heads[:, :n_q]  # [T, H, D]
         keys = heads[:, n_q : n_q + n_kv]  # [T, Hkv, D]
@@ -126,9 +126,10 @@ class LlamaModel:
 
         buffer.append(keys, values)
         mixed = ops.attention(queries, buffer)  # [T, H D]
-        return ops.linear(mixed, layer.attn_output)
+        return ops.linear(mixed, layer.attn_output, residual=hidden)
 
-    def _feed_forward(self, layer: LayerWeights, x: Array) -> Array:
-        """Transform each position by itself: [T, C] -> [T, C]."""
-        gate_up = self._ops.linear(x, layer.gate_up)  # [T, 2 F]
-        return self._ops.linear(self._ops.swiglu(gate_up), layer.down)
+    def _feed_forward(self, layer: LayerWeights, hidden: Array) -> Array:
+        """Add what follows from each position by itself: [T, C] -> [T, C]."""
+        ops, eps = self._ops, self.config.rms_eps
+        gated = ops.gated_linear(hidden, layer.ffn_norm, eps, layer.gate_up)  # [T, F]
+        return ops.linear(gated, layer.down, residual=hidden)

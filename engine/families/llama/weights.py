@@ -64,10 +64,17 @@ class LlamaPlan:
             del matrices[_EMBEDDING]
         return sum(ops.matrix_bytes(info.type_id, info.shape) for info in matrices.values())
 
-    def cache_bytes(self, n_tokens: int) -> int:
-        """Memory of a session's keys and values, float32."""
+    def cache_bytes(self, ops: Ops, n_tokens: int) -> int:
+        """Memory of a session's keys and values on a device."""
         config = self.config
-        return 4 * 2 * config.n_layers * config.n_kv_heads * config.head_dim * n_tokens
+        return (
+            ops.kv_value_bytes
+            * 2
+            * config.n_layers
+            * config.n_kv_heads
+            * config.head_dim
+            * n_tokens
+        )
 
     def load(self, ops: Ops, progress: LoadProgress | None, cancel: Event | None) -> LlamaModel:
         """Decode every weight and hand it to the device.

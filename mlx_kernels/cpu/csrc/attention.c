@@ -36,6 +36,18 @@ static void load_rows(const attention_job *job, const void *rows, int64_t head, 
     }
 }
 
+/* Lane by lane: a single running maximum would wait for every comparison. */
+static float largest(const float *row, int n, float start) {
+    float part[8];
+    int i = 0;
+    for (int j = 0; j < 8; j++) part[j] = start;
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++) part[j] = row[i + j] > part[j] ? row[i + j] : part[j];
+    for (; i < n; i++) part[0] = row[i] > part[0] ? row[i] : part[0];
+    for (int j = 1; j < 8; j++) part[0] = part[j] > part[0] ? part[j] : part[0];
+    return part[0];
+}
+
 static void attention_chunk(void *context, int64_t chunk) {
     attention_job *job = context;
     const ds4_attention_args *args = job->args;
@@ -82,7 +94,7 @@ static void attention_chunk(void *context, int64_t chunk) {
             for (int t = 0; t < hidden; t++) row[t] = 0;
             for (int t = seen; t < nt; t++) row[t] = 0;
             if (seen == hidden) continue;
-            for (int t = hidden; t < seen; t++) best = row[t] > best ? row[t] : best;
+            best = largest(row + hidden, seen - hidden, best);
             float shrink = top[i] == -INFINITY ? 0.0f : expf(top[i] - best);
             float sum = job->path->exp_row(row + hidden, seen - hidden, best);
             total[i] = total[i] * shrink + sum;

@@ -73,56 +73,119 @@ AVX2 static void half_to_float(const uint16_t *src, int64_t n, float *dst) {
     for (; i < n; i++) dst[i] = half_bits(src[i]);
 }
 
-/* Four queries share each key row; dims that are no multiple of 8 take the plain loop. */
+/* The sums of four registers. */
+AVX2_INLINE __m128 sums_of_four(const __m256 v[4]) {
+    __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
+    return _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1));
+}
+
+/* n queries times four neighbouring keys: with two queries, eight sums hide an addition's delay. */
+AVX2_INLINE void four_scores(const int n, const float *q, const float *keys, int dim, float *out,
+                             int score_stride) {
+    __m256 acc[2][4];
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < 4; j++) acc[i][j] = _mm256_setzero_ps();
+    for (int c = 0; c < dim; c += 8) {
+        __m256 key[4];
+        for (int j = 0; j < 4; j++) key[j] = _mm256_loadu_ps(keys + j * dim + c);
+        for (int i = 0; i < n; i++) {
+            __m256 query = _mm256_loadu_ps(q + i * dim + c);
+            for (int j = 0; j < 4; j++) acc[i][j] = _mm256_fmadd_ps(query, key[j], acc[i][j]);
+        }
+    }
+    for (int i = 0; i < n; i++) _mm_storeu_ps(out + i * score_stride, sums_of_four(acc[i]));
+}
+
+/* Dims that are no multiple of 8 take the plain loop, as do up to three last keys. */
 AVX2 static void scores(const float *q, int nq, const float *keys, int nt, int dim, float *out,
                         int score_stride) {
-    int i = 0;
+    int t = 0;
     if (dim % 8 == 0)
-        for (; i + 4 <= nq; i += 4)
-            for (int t = 0; t < nt; t++) {
-                __m256 acc[4];
-                for (int j = 0; j < 4; j++) acc[j] = _mm256_setzero_ps();
-                for (int c = 0; c < dim; c += 8) {
-                    __m256 key = _mm256_loadu_ps(keys + (int64_t)t * dim + c);
-                    for (int j = 0; j < 4; j++)
-                        acc[j] = _mm256_fmadd_ps(_mm256_loadu_ps(q + (i + j) * dim + c), key,
-                                                 acc[j]);
-                }
-                for (int j = 0; j < 4; j++) out[(i + j) * score_stride + t] = sum_256(acc[j]);
-            }
-    scores_body(q + i * dim, nq - i, keys, nt, dim, out + i * score_stride, score_stride);
+        for (; t + 4 <= nt; t += 4) {
+            int i = 0;
+            for (; i + 2 <= nq; i += 2)
+                four_scores(2, q + i * dim, keys + t * dim, dim, out + i * score_stride + t,
+                            score_stride);
+            if (i < nq)
+                four_scores(1, q + i * dim, keys + t * dim, dim, out + i * score_stride + t,
+                            score_stride);
+        }
+    scores_body(q, nq, keys + t * dim, nt - t, dim, out + t, score_stride);
+}
+
+/* n queries mix 16 values of every row. */
+AVX2_INLINE void mix_16(const int n, const float *p, int p_stride, const float *values, int nt,
+                        int dim, float *acc) {
+    __m256 sum[4][2];
+    for (int j = 0; j < n; j++)
+        for (int v = 0; v < 2; v++) sum[j][v] = _mm256_loadu_ps(acc + j * dim + 8 * v);
+    for (int t = 0; t < nt; t++) {
+        __m256 v0 = _mm256_loadu_ps(values + (int64_t)t * dim);
+        __m256 v1 = _mm256_loadu_ps(values + (int64_t)t * dim + 8);
+        for (int j = 0; j < n; j++) {
+            __m256 weight = _mm256_broadcast_ss(p + j * p_stride + t);
+            sum[j][0] = _mm256_fmadd_ps(weight, v0, sum[j][0]);
+            sum[j][1] = _mm256_fmadd_ps(weight, v1, sum[j][1]);
+        }
+    }
+    for (int j = 0; j < n; j++)
+        for (int v = 0; v < 2; v++) _mm256_storeu_ps(acc + j * dim + 8 * v, sum[j][v]);
 }
 
 AVX2 static void mix(const float *p, int p_stride, int nq, const float *values, int nt, int dim,
                      float *acc) {
     int i = 0;
     if (dim % 16 == 0)
-        for (; i + 4 <= nq; i += 4)
+        while (i < nq) {
+            const int n = nq - i >= 4 ? 4 : nq - i >= 2 ? 2 : 1;
             for (int c = 0; c < dim; c += 16) {
-                __m256 sum[4][2];
-                for (int j = 0; j < 4; j++)
-                    for (int v = 0; v < 2; v++)
-                        sum[j][v] = _mm256_loadu_ps(acc + (i + j) * dim + c + 8 * v);
-                for (int t = 0; t < nt; t++) {
-                    __m256 v0 = _mm256_loadu_ps(values + (int64_t)t * dim + c);
-                    __m256 v1 = _mm256_loadu_ps(values + (int64_t)t * dim + c + 8);
-                    for (int j = 0; j < 4; j++) {
-                        __m256 weight = _mm256_broadcast_ss(p + (i + j) * p_stride + t);
-                        sum[j][0] = _mm256_fmadd_ps(weight, v0, sum[j][0]);
-                        sum[j][1] = _mm256_fmadd_ps(weight, v1, sum[j][1]);
-                    }
-                }
-                for (int j = 0; j < 4; j++)
-                    for (int v = 0; v < 2; v++)
-                        _mm256_storeu_ps(acc + (i + j) * dim + c + 8 * v, sum[j][v]);
+                float *to = acc + i * dim + c;
+                const float *from = p + i * p_stride;
+                if (n == 4)
+                    mix_16(4, from, p_stride, values + c, nt, dim, to);
+                else if (n == 2)
+                    mix_16(2, from, p_stride, values + c, nt, dim, to);
+                else
+                    mix_16(1, from, p_stride, values + c, nt, dim, to);
             }
+            i += n;
+        }
     mix_body(p + i * p_stride, p_stride, nq - i, values, nt, dim, acc + i * dim);
 }
 
-AVX2 static float exp_row(float *row, int n, float top) { return exp_row_body(row, n, top); }
+/* exp_negative of eight values; the compiler does not find this form by itself. */
+AVX2_INLINE __m256 exp_eight(__m256 x) {
+    const __m256 round = _mm256_set1_ps(12582912.0f);
+    x = _mm256_max_ps(x, _mm256_set1_ps(-87.0f));
+    __m256 n = _mm256_sub_ps(_mm256_fmadd_ps(x, _mm256_set1_ps(1.44269504f), round), round);
+    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), x);
+    r = _mm256_fmadd_ps(n, _mm256_set1_ps(2.12194440e-4f), r);
+    __m256 p = _mm256_set1_ps(1.0f / 5040);
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 720));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 120));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 24));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 6));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
+    __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
+}
+
+AVX2 static float exp_row(float *row, int n, float top) {
+    __m256 sum = _mm256_setzero_ps();
+    int i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 e = exp_eight(_mm256_sub_ps(_mm256_loadu_ps(row + i), _mm256_set1_ps(top)));
+        _mm256_storeu_ps(row + i, e);
+        sum = _mm256_add_ps(sum, e);
+    }
+    return sum_256(sum) + exp_row_body(row + i, n - i, top);
+}
 
 static const code_path AVX2_PATH = {
-    "avx2", rms_norm, quantise, ds4_avx2_row_dot, tile, half_to_float, scores, mix, exp_row, 1,
+    "avx2", rms_norm, quantise, ds4_avx2_row_dot, tile, ds4_avx2_float_tile, half_to_float, scores,
+    mix, exp_row,
 };
 
 const code_path *ds4_avx2(void) {

@@ -88,13 +88,6 @@ AVX2_INLINE float row_by_16(const int type, const uint8_t *row, int64_t k, const
     return sum_256(_mm256_add_ps(acc[0], offsets));
 }
 
-AVX2_INLINE __m256 load_weights(const int type, const uint8_t *row, int64_t i) {
-    if (type == T_F32) return _mm256_loadu_ps((const float *)row + i);
-    __m128i v = _mm_loadu_si128((const __m128i *)(row + 2 * i));
-    if (type == T_F16) return _mm256_cvtph_ps(v);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
-}
-
 AVX2_INLINE float row_float(const int type, const uint8_t *row, int64_t k, const float *x) {
     __m256 acc[4];
     int64_t i = 0;

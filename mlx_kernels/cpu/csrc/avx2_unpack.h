@@ -104,6 +104,14 @@ AVX2_INLINE __m256 bytes_to_floats(const uint8_t *p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
 
+/* Eight values of a float format, from the i-th of a row on. */
+AVX2_INLINE __m256 load_weights(const int type, const uint8_t *row, int64_t i) {
+    if (type == T_F32) return _mm256_loadu_ps((const float *)row + i);
+    __m128i v = _mm_loadu_si128((const __m128i *)(row + 2 * i));
+    if (type == T_F16) return _mm256_cvtph_ps(v);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
+}
+
 /* Bit `from` of every byte, moved to bit `to`. */
 AVX2_INLINE __m256i moved_bit(__m256i v, const int from, const int to) {
     __m256i bit = _mm256_and_si256(v, _mm256_set1_epi8((char)(1 << from)));

@@ -27,7 +27,12 @@
 #define DS4_MAX_GROUP 64 /* most query heads that share a key head in ds4_attention */
 
 /* Changes whenever a signature or a struct below changes; the loader compares it. */
-#define DS4_INTERFACE 1
+#define DS4_INTERFACE 2
+
+/* Ways to multiply (linear.c). The first two round activations to 8 bits, the last one does not. */
+#define DS4_BY_ROWS 1
+#define DS4_BY_TILES 2
+#define DS4_BY_FLOATS 3
 
 /* One packed weight. Several of the same width may be stacked: they read the same activations,
  * and each writes its own columns of the output. */
@@ -52,7 +57,7 @@ typedef struct {
     float eps;             /* RMS-norm epsilon */
     int32_t gated;         /* 1: matrices 0 and 1 are gate and up, and out = silu(gate) * up */
     int32_t n_matrices;    /* at most DS4_MAX_MATRICES */
-    int32_t direct_rows;   /* debug: largest m that multiplies row by row; -1 = measured default */
+    int32_t method;        /* DS4_BY_...; 0 chooses by m */
 } ds4_linear_args;
 
 /* Causal attention of m queries over the rows of a key/value cache (grouped-query layout). */
@@ -71,7 +76,7 @@ typedef struct {
 
 DS4_API int ds4_interface(void);
 
-/* out = x times each matrix transposed; quantises the activations once. */
+/* out = x times each matrix transposed; prepares the activations once. */
 DS4_API int ds4_linear(const ds4_linear_args *args, const ds4_matrix *matrices);
 
 DS4_API int ds4_attention(const ds4_attention_args *args);

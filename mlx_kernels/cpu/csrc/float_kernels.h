@@ -58,15 +58,10 @@ INLINE float exp_negative(float x) {
 INLINE float exp_row_body(float *row, int n, float top) {
     float part[LANES] = {0};
     int i = 0;
+    for (int j = 0; j < n; j++) row[j] = exp_negative(row[j] - top);
     for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++) {
-            row[i + j] = exp_negative(row[i + j] - top);
-            part[j] += row[i + j];
-        }
-    for (int j = 0; i < n; i++, j++) {
-        row[i] = exp_negative(row[i] - top);
-        part[j] += row[i];
-    }
+        for (int j = 0; j < LANES; j++) part[j] += row[i + j];
+    for (int j = 0; i < n; i++, j++) part[j] += row[i];
     return sum_lanes(part);
 }
 

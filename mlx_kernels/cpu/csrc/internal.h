@@ -10,8 +10,9 @@
 
 #define GROUP 32      /* values that share one activation scale */
 #define SUPER 256     /* values of a K-type block */
-#define TILE_ROWS 16  /* weight rows that a prefill tile computes together */
-#define MAX_M 512     /* activation rows of one pass; bounds the scratch memory */
+#define TILE_ROWS 16  /* weight rows that a tile computes together */
+#define FLOAT_ROWS 6  /* activation rows that lie interleaved for the float tiles */
+#define MAX_M 516     /* activation rows of one pass, a multiple of 6; bounds the scratch memory */
 
 #if defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
@@ -49,6 +50,10 @@ typedef struct {
     /* n_rows <= TILE_ROWS weight rows times m activation rows; y: [m, TILE_ROWS]. */
     void (*tile)(int type, const uint8_t *rows, int64_t row_bytes, int n_rows,
                  const activations *a, int64_t m, float *y);
+    /* The same without rounding; y has whole_blocks(m) rows. x is interleaved, so that it is read
+     * from end to end: for each SUPER inputs, for each FLOAT_ROWS rows, [inputs, FLOAT_ROWS]. */
+    void (*float_tile)(int type, const uint8_t *rows, int64_t row_bytes, int n_rows, const float *x,
+                       int64_t k, int64_t m, float *y);
     void (*half_to_float)(const uint16_t *src, int64_t n, float *dst);
     /* scores[nq, nt] = q[nq, dim] . keys[nt, dim]; score rows are `score_stride` apart. */
     void (*scores)(const float *q, int nq, const float *keys, int nt, int dim, float *scores,
@@ -58,8 +63,6 @@ typedef struct {
                 float *acc);
     /* row[i] = exp(row[i] - top); returns the sum. */
     float (*exp_row)(float *row, int n, float top);
-    /* largest m for which row_dot beats tile */
-    int direct_rows;
 } code_path;
 
 extern const code_path ds4_portable;
@@ -73,6 +76,8 @@ int ds4_block_bytes(int type);
 INLINE int64_t row_bytes_of(int type, int64_t cols) {
     return cols / ds4_block_values(type) * ds4_block_bytes(type);
 }
+/* m, rounded up to whole blocks of interleaved activation rows. */
+INLINE int64_t whole_blocks(int64_t m) { return (m + FLOAT_ROWS - 1) / FLOAT_ROWS * FLOAT_ROWS; }
 INLINE int is_float_type(int type) { return type == T_F32 || type == T_F16 || type == T_BF16; }
 
 /* Unpacks one block: value i is s[i / 16] * u[i] + o[i / 16]. u fits a signed byte for every

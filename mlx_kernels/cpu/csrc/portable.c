@@ -28,6 +28,11 @@ static void tile(int type, const uint8_t *rows, int64_t row_bytes, int n_rows,
         rows_body(type, rows + r * row_bytes, a, 0, m, y + r, TILE_ROWS, dot16);
 }
 
+static void float_tile(int type, const uint8_t *rows, int64_t row_bytes, int n_rows,
+                       const float *x, int64_t k, int64_t m, float *y) {
+    float_tile_body(type, rows, row_bytes, n_rows, x, k, m, y);
+}
+
 static void half_to_float(const uint16_t *src, int64_t n, float *dst) {
     for (int64_t i = 0; i < n; i++) dst[i] = half_bits(src[i]);
 }
@@ -45,5 +50,5 @@ static void mix(const float *p, int p_stride, int nq, const float *values, int n
 static float exp_row(float *row, int n, float top) { return exp_row_body(row, n, top); }
 
 const code_path ds4_portable = {
-    "portable", rms_norm, quantise, row_dot, tile, half_to_float, scores, mix, exp_row, 1,
+    "portable", rms_norm, quantise, row_dot, tile, float_tile, half_to_float, scores, mix, exp_row,
 };

@@ -76,4 +76,49 @@ INLINE void rows_body(int type, const uint8_t *row, const activations *a, int64_
     }
 }
 
+/* Four floats in a register, on every machine that the compilers in use know. */
+typedef float floats4 __attribute__((vector_size(16)));
+
+INLINE floats4 load4(const float *p) {
+    floats4 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* y[FLOAT_ROWS, 8 of TILE_ROWS] += x[n, FLOAT_ROWS] transposed times 8 columns of panel[n, TILE_ROWS].
+ * 12 sums, two registers of weights and a spread activation fit 16 registers. */
+INLINE void multiply_eight(const float *panel, const float *x, int n, float *y) {
+    floats4 acc[FLOAT_ROWS][2] = {{{0}}};
+    for (int c = 0; c < n; c++, panel += TILE_ROWS, x += FLOAT_ROWS) {
+        const floats4 w0 = load4(panel), w1 = load4(panel + 4);
+#pragma GCC unroll 6
+        for (int i = 0; i < FLOAT_ROWS; i++) {
+            acc[i][0] += w0 * x[i];
+            acc[i][1] += w1 * x[i];
+        }
+    }
+    for (int i = 0; i < FLOAT_ROWS; i++)
+        for (int r = 0; r < 8; r++) y[i * TILE_ROWS + r] += acc[i][r / 4][r % 4];
+}
+
+/* Expands a slice of the rows, input by input, and multiplies blocks of activation rows with it. */
+INLINE void float_tile_body(int type, const uint8_t *rows, int64_t row_bytes, int n_rows,
+                            const float *x, int64_t k, int64_t m, float *y) {
+    float panel[SUPER * TILE_ROWS], line[SUPER];
+    const int64_t values = ds4_block_values(type), bytes = ds4_block_bytes(type);
+    memset(y, 0, sizeof(float) * TILE_ROWS * (size_t)whole_blocks(m));
+    for (int64_t at = 0; at < k; at += SUPER) {
+        const int n = (int)(k - at < SUPER ? k - at : SUPER);
+        for (int r = 0; r < TILE_ROWS; r++) { /* missing rows repeat the last; nobody reads them */
+            int row = r < n_rows ? r : n_rows - 1;
+            ds4_expand_row(type, rows + row * row_bytes + at / values * bytes, n, line);
+            for (int i = 0; i < n; i++) panel[i * TILE_ROWS + r] = line[i];
+        }
+        for (int64_t i = 0; i < m; i += FLOAT_ROWS)
+            for (int half = 0; half < TILE_ROWS; half += 8)
+                multiply_eight(panel + half, x + at * whole_blocks(m) + i * n, n,
+                               y + i * TILE_ROWS + half);
+    }
+}
+
 #endif
