@@ -97,14 +97,22 @@ class Answering:
         return self._parser is not None and self._parser.in_thinking
 
     def run(
-        self, max_tokens: int, cancel: threading.Event, look_around: Callable[[], None]
+        self,
+        max_tokens: int,
+        cancel: threading.Event,
+        look_around: Callable[[], None],
+        *,
+        in_words: bool = False,
     ) -> Answer:
         """Sample one answer of at most ``max_tokens``; its tokens are then in the conversation.
 
-        ``look_around`` is called between tokens.
+        ``look_around`` is called between tokens. ``in_words``: the answer can't begin as a call,
+        and nothing in it is one.
         """
-        parser = self._conversation.chat.parser(self._conversation.tools, self._thinking)
+        tools = () if in_words else self._conversation.tools
+        parser = self._conversation.chat.parser(tools, self._thinking and not in_words)
         self._parser = parser
+        not_first = self._conversation.chat.call_beginnings() if in_words else ()
         answer, ids, watch = Answer(), CallIds(), RepetitionWatch()
         options = self._sampling
         self._meter.begin_round(self._conversation.n_tokens)
@@ -112,7 +120,9 @@ class Answering:
         answer.end = End.TOO_LONG
         while left > 0 and answer.end is End.TOO_LONG:
             is_shaken = False
-            with closing(self._conversation.session.generate(options, left, cancel)) as tokens:
+            with closing(
+                self._conversation.session.generate(options, left, cancel, not_first)
+            ) as tokens:
                 for token in tokens:
                     left -= 1
                     self._take(token, parser, answer, ids)
@@ -136,14 +146,14 @@ class Answering:
                 answer.end = End.INTERRUPTED
             if not is_shaken:
                 break
-            options = _shaken(options)
+            options, not_first = _shaken(options), ()
         # The last token is consumed when the generator closes, so only now is all of it there.
         self._conversation.adopt_generated()
         self._meter.end_round()
         answer.in_thinking = parser.in_thinking
         for event in parser.finish():
             self._show(event, answer, ids)
-        if not answer.calls and not answer.malformed and answer.end is End.STOPPED:
+        if not (answer.calls or answer.malformed or in_words) and answer.end is End.STOPPED:
             self._object_to_unknown_tool(answer)
         return answer
 

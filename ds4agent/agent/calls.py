@@ -23,6 +23,7 @@ from tools.errors import ToolError
 from tools.toolbox import Toolbox
 
 NOT_EXECUTED = "not executed: interrupted"
+REPEATED = "not executed: the same call was made before and nothing has changed since"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,11 @@ class CallRunner:
         self._mailbox = mailbox
         self._stream = stream
         self._is_headless = is_headless
+
+    def can_change(self, name: str) -> bool:
+        """Tell whether a tool changes files by itself."""
+        tool = self._toolbox.tools.get(name)
+        return tool is not None and tool.access is Access.WRITE
 
     def run(self, call_id: str, call: ToolCall) -> CallOutcome:
         """Deal with one call. Whatever happens is a result for the model, never an exception."""

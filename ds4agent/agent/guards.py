@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 REPEATED_CALLS = 3  # same call, same result: the model is told; once more: the turn ends
+REPEATED_IN_TURN = 6  # the same even though files changed in between: once more ends the turn
 MALFORMED_IN_A_ROW = 3  # then the turn ends
 
 _CHECK_EVERY = 32  # tokens
@@ -18,18 +19,39 @@ class CallHistory:
     """Counts calls that gave the same result again.
 
     A change of a file starts the count anew: running the tests after each edit is no loop, even
-    when they fail in the same way each time.
+    when they fail in the same way each time. Only so often, though: a model may edit a line to
+    and fro for ever.
     """
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
+        self._seen_in_turn: Counter[str] = Counter()
+        self._before_change: set[str] = set()  # calls made before the last change, or making it
+        self._since_change: set[str] = set()
+
+    def is_pointless(self, name: str, arguments: dict[str, Any], *, can_change: bool) -> bool:
+        """Tell whether this very call was made before and can bring nothing new.
+
+        A question is pointless until something changes. A change is pointless once it was made,
+        or once another was made instead of it.
+        """
+        call = json.dumps([name, arguments], sort_keys=True, default=str)
+        return call in (self._before_change if can_change else self._since_change)
 
     def count(self, name: str, arguments: dict[str, Any], result: str, *, changed: bool) -> int:
         """Note a call and return how often it has given this very result, this time included."""
         key = json.dumps([name, arguments, result], sort_keys=True, default=str)
+        call = json.dumps([name, arguments], sort_keys=True, default=str)
+        self._since_change.add(call)
+        if changed:
+            self._before_change |= self._since_change
+            self._since_change.clear()
         if changed and key not in self._seen:
             self._seen.clear()
         self._seen[key] += 1
+        self._seen_in_turn[key] += 1
+        if self._seen_in_turn[key] > REPEATED_IN_TURN:
+            return self._seen_in_turn[key]
         return self._seen[key]
 
 

@@ -14,12 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ds4agent.agent.answer import Answer, Answering, End
-from ds4agent.agent.calls import NOT_EXECUTED, CallOutcome, CallRunner
+from ds4agent.agent.calls import NOT_EXECUTED, REPEATED, CallOutcome, CallRunner
 from ds4agent.agent.conversation import Conversation
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.guards import MALFORMED_IN_A_ROW, REPEATED_CALLS, CallHistory
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.agent.meter import Meter, prefill_reporter
+from ds4agent.agent.prompt import reminder
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.events import (
     MessageDelivered,
@@ -64,6 +65,8 @@ class Turn:
         mailbox: Mailbox,
         stream: EventStream,
         look_around: Callable[[], None] = lambda: None,
+        *,
+        is_small: bool = False,
     ) -> None:
         """Prepare a turn.
 
@@ -74,6 +77,8 @@ class Turn:
             mailbox: the interrupt, the mode, messages typed meanwhile.
             stream: where events go.
             look_around: called between tokens, for requests that need no pause.
+            is_small: help the model along: the task is repeated after each result, and a call that
+                was made before ends the tools: the model is made to answer.
         """
         self._conversation = conversation
         self._calls = calls
@@ -88,6 +93,8 @@ class Turn:
         )
         self._history = CallHistory()
         self._n_malformed = 0  # in a row
+        self._is_small = is_small
+        self._reminder = ""
         self._has_open_answer = False
         ctx = conversation.session.ctx
         self._closing_reserve = max(48, min(160, ctx // 16))
@@ -115,8 +122,14 @@ class Turn:
             )
             return self._report(_Stop(Outcome.INTERRUPTED, "interrupted"))
         self._conversation.name_after(text)
+        if self._is_small:
+            self._reminder = reminder(text)
         for n_rounds in range(1, self._settings.max_rounds + 1):
             answer = self._answer()
+            if self._is_going_in_circles(answer):
+                if not self._take_back(answer):
+                    return self._report(_Stop(Outcome.INTERRUPTED, "interrupted"))
+                answer = self._answer(in_words=True)
             if not answer.calls and not answer.malformed:
                 self._conversation.commit()
                 return self._report(self._reason_to_end(answer))
@@ -135,13 +148,33 @@ class Turn:
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _answer(self) -> Answer:
+    def _answer(self, *, in_words: bool = False) -> Answer:
         self._stream.emit(PhaseChanged(Phase.GENERATING))
         room = self._conversation.n_free - self._closing_reserve
         budget = max(1, min(self._settings.max_tokens, room))
-        answer = self._answering.run(budget, self._mailbox.cancel, self._look_around)
+        answer = self._answering.run(
+            budget, self._mailbox.cancel, self._look_around, in_words=in_words
+        )
         self._close_answer(answer.has_stop_token, answer.in_thinking)
         return answer
+
+    def _is_going_in_circles(self, answer: Answer) -> bool:
+        """Tell whether a small model, which seldom ends by itself, only repeats what it did."""
+        if not self._is_small or not answer.calls or answer.end is not End.CALLS:
+            return False
+        return all(
+            self._history.is_pointless(
+                call.name, call.arguments, can_change=self._calls.can_change(call.name)
+            )
+            for _, call in answer.calls
+        )
+
+    def _take_back(self, answer: Answer) -> bool:
+        """Forget an answer and open it anew; False when that was interrupted."""
+        for call_id, call in answer.calls:
+            self._calls.skip(call_id, call, REPEATED)
+        self._conversation.drop_open_turn()
+        return self._prefill_and_open([], thinking=False)
 
     def _close_answer(self, has_stop_token: bool, in_thinking: bool) -> None:
         """Compute the closing tokens, interrupted or not: the boundary must be legal."""
@@ -290,7 +323,9 @@ class Turn:
         room = self._conversation.n_free - self._answer_reserve
         shown = list(results)
         for _ in range(8):
-            tokens = self._conversation.render([ToolResults(tuple(shown)), *after])
+            name, text = shown[-1]
+            last = (name, text + self._reminder) if not after else shown[-1]
+            tokens = self._conversation.render([ToolResults((*shown[:-1], last)), *after])
             if len(tokens) <= room:
                 return tokens
             i = max(range(len(shown)), key=lambda k: len(shown[k][1]))
@@ -304,10 +339,10 @@ class Turn:
 
     # --- the live state -----------------------------------------------------------------------
 
-    def _prefill_and_open(self, tokens: Sequence[int]) -> bool:
+    def _prefill_and_open(self, tokens: Sequence[int], *, thinking: bool = True) -> bool:
         """Compute new input and open an answer; False when it was interrupted."""
         self._stream.emit(PhaseChanged(Phase.PREFILL))
-        opening = self._conversation.render([AssistantOpen(self._thinking)])
+        opening = self._conversation.render([AssistantOpen(thinking and self._thinking)])
         wanted = [*tokens, *opening]
         report = self._conversation.feed(
             wanted, prefill_reporter(self._stream, len(wanted)), self._mailbox.cancel

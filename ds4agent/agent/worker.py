@@ -67,7 +67,7 @@ from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.loop import Turn, TurnReport
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.agent.meter import load_reporter, prefill_reporter
-from ds4agent.agent.prompt import system_text, tool_specs
+from ds4agent.agent.prompt import is_small, system_text, tool_specs
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.errors import Ds4Error, explain, is_expected
 from ds4agent.events import (
@@ -131,6 +131,7 @@ class AgentWorker:
         self._toolbox: Toolbox | None = None
         self._make_toolbox: Callable[[], Toolbox] | None = None
         self._policy: ApprovalPolicy | None = None
+        self._has_small_model = False
 
     # --- any thread ---------------------------------------------------------------------------
 
@@ -253,6 +254,7 @@ class AgentWorker:
         self._make_toolbox = lambda: Toolbox(self._settings.cwd, sandbox, report, limit)
         self._toolbox = self._make_toolbox()
         self._policy = ApprovalPolicy(is_sandboxed=sandbox is not None)
+        self._has_small_model = is_small(engine.info.n_params)
         tools = tool_specs(self._toolbox.tools.values(), engine.info.n_params)
         text = system_text(self._settings.cwd, self._settings.system_prompt_extra)
         self._archive = Archive(engine, self._store, str(self._settings.cwd), text, tools)
@@ -313,7 +315,13 @@ class AgentWorker:
             self._toolbox, self._policy, self._mailbox, self._stream, self._settings.headless
         )
         turn = Turn(
-            conversation, runner, self._settings, self._mailbox, self._stream, self._look_around
+            conversation,
+            runner,
+            self._settings,
+            self._mailbox,
+            self._stream,
+            self._look_around,
+            is_small=self._has_small_model,
         )
         reports: list[TurnReport] = []
         error = self._attempt(lambda: reports.append(turn.run(text)))

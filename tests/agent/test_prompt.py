@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ds4agent.agent.prompt import project_instructions, system_text, tool_specs
+from ds4agent.agent.prompt import project_instructions, reminder, system_text, tool_specs
 from engine.chat.format import System
 from engine.chat.registry import chat_format_for
 from engine.gguf_file import GgufFile
@@ -17,6 +17,20 @@ def test_tools_for_a_small_model_are_few_and_for_others_all(tmp_path: Path) -> N
     assert [spec.name for spec in tool_specs(tools, 0)] == [tool.name for tool in tools]
     assert [spec.name for spec in tool_specs(tools, 10**11)] == [tool.name for tool in tools]
     assert "search" not in [spec.name for spec in tool_specs(tools, 1_500_000_000)]
+
+
+def test_small_model_is_not_offered_limits_to_fill_in(tmp_path: Path) -> None:
+    tools = Toolbox(tmp_path, sandbox=None).tools.values()
+    small = {spec.name: spec.parameters for spec in tool_specs(tools, 1_500_000_000)}
+    whole = {spec.name: spec.parameters for spec in tool_specs(tools, 0)}
+    assert set(small["read"]["properties"]) == {"path"}
+    assert {"path", "start_line", "max_lines"} <= set(whole["read"]["properties"])
+    assert small["edit"] == whole["edit"]
+
+
+def test_reminder_is_one_short_line_however_long_the_task() -> None:
+    assert '"count the lines"' in reminder("count\n  the lines")
+    assert reminder("word " * 1000).count("\n") == 2 and len(reminder("word " * 1000)) < 400
 
 
 @pytest.mark.model

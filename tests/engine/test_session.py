@@ -331,12 +331,10 @@ def test_session_may_move_to_another_thread(tmp_path: Path, device: str) -> None
     assert list(session.state().tokens) == [*TEXT, *found]
 
 
-def test_first_token_when_forbidden_is_another_one(tmp_path):
-    path = write_tiny_gguf(tmp_path / "tiny.gguf")
-    greedy = SamplingOptions(temperature=0.0)
-    with Engine.open(path, device="cpu", ctx=64) as engine:
-        session = engine.new_session()
-        session.sync([1, 2, 3])
-        best = int(np.argmax(session.logits[: engine.tokenizer.n_vocab]))
-        (token,) = session.generate(greedy, max_tokens=1, not_first=[best])
-        assert token.id != best
+def test_first_token_when_forbidden_is_another_one(session: Session, engine: Engine) -> None:
+    session.sync(TEXT)
+    best = int(np.argmax(session.logits[: engine.tokenizer.n_vocab]))
+    first, second = session.generate(GREEDY, max_tokens=2, not_first=[best])
+    assert first.id != best
+    session.rewind(len(TEXT))
+    assert next(session.generate(GREEDY, max_tokens=1)).id == best

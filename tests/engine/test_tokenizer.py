@@ -8,6 +8,7 @@ import pytest
 from engine.errors import ModelFileError
 from engine.pretokenizer import pre_tokenizer_for
 from engine.tokenizer import Tokenizer
+from tests.fakes.scripted_model import byte_tokenizer
 
 PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
@@ -210,3 +211,9 @@ def test_long_text_of_one_kind_takes_linear_time() -> None:
     started = time.perf_counter()
     assert len(tokenizer.encode(" " * 200_000 + "=" * 200_000)) > 0
     assert time.perf_counter() - started < 3  # 0.2 s measured; quadratic would take minutes
+
+
+def test_ids_beginning_with_looks_past_blanks() -> None:
+    tokenizer = byte_tokenizer()
+    ids = set(tokenizer.ids_beginning_with(b"{<"))
+    assert ids == {*tokenizer.encode("{< \n\t\r\v\f")}

@@ -118,8 +118,13 @@ class ScriptedModel:
         return reply[said] if said < len(reply) else self._stop
 
 
-def scripted_engine(replies: Sequence[str], ctx: int = 16384, delay_s: float = 0.0) -> Engine:
-    """Open an engine whose n-th assistant turn is ``replies[n]``; ``delay_s`` for each token."""
+def scripted_engine(
+    replies: Sequence[str], ctx: int = 16384, delay_s: float = 0.0, n_params: int = 0
+) -> Engine:
+    """Open an engine whose n-th assistant turn is ``replies[n]``; ``delay_s`` for each token.
+
+    ``n_params`` is the size that the model claims: below 3 billion the agent helps it along.
+    """
     tokenizer = byte_tokenizer()
     model = ScriptedModel(tokenizer, replies, delay_s)
     info = ModelInfo(
@@ -127,7 +132,7 @@ def scripted_engine(replies: Sequence[str], ctx: int = 16384, delay_s: float = 0
         family="llama",
         architecture="qwen2",
         quant="F32",
-        n_params=0,
+        n_params=n_params,
         n_layers=1,
         n_vocab=tokenizer.n_vocab,
         ctx_train=model.ctx_train,
