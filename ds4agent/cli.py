@@ -303,9 +303,20 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def _folder(name: str | None) -> Path:
-    folder = Path(name).expanduser() if name else Path.cwd()
-    if not folder.is_dir():
-        raise UsageError(f"--chdir {name}: there is no such folder")
+    try:
+        folder = Path(name).expanduser() if name else Path.cwd()
+        if not folder.is_dir():
+            raise UsageError(f"--chdir {name}: there is no such folder")
+        is_open = os.access(folder, os.R_OK | os.X_OK)
+    except PermissionError:
+        is_open = False
+    except FileNotFoundError as error:
+        raise UsageError("the folder of this shell is gone", "Change to another one.") from error
+    if not is_open:
+        raise UsageError(
+            f"no permission to read the folder {name or 'of this shell'}",
+            "Change its rights, or work in another one.",
+        )
     return folder.resolve()
 
 

@@ -90,18 +90,20 @@ def run_headless(worker: Worker, prompt: str, output_format: str, out: TextIO, e
         out: answers and JSON.
         err: everything else.
     """
-    run = _Run(worker, output_format, out, err)
+    run = _Run(worker, prompt, output_format, out, err)
     with _sigint(run.interrupt):
         worker.start()
-        worker.send(Submit(prompt))
         return run.until_closed()
 
 
 class _Run:
     """Follows the events of one run."""
 
-    def __init__(self, worker: Worker, output_format: str, out: TextIO, err: TextIO) -> None:
+    def __init__(
+        self, worker: Worker, prompt: str, output_format: str, out: TextIO, err: TextIO
+    ) -> None:
         self._worker = worker
+        self._prompt = prompt
         self._format = output_format
         self._out = out
         self._err = err
@@ -143,8 +145,8 @@ class _Run:
                 self._model = event.model
                 self._session_id = event.session_id
                 self._is_ready.set()
-                if self._was_interrupted:
-                    self._worker.send(Quit())
+                # Only now: a message to a model that could not be loaded would be a second error.
+                self._worker.send(Quit() if self._was_interrupted else Submit(self._prompt))
             case TurnStarted() if self._was_interrupted:
                 self._worker.interrupt()  # the interrupt came just before there was a turn
             case TextDelta(text):

@@ -19,11 +19,12 @@ def main(model: Path, question: str = "What is a KV cache? Answer in one sentenc
     print(f"[{engine.info.name} on {engine.info.device}, prefilled {report.prefilled} tokens]")
 
     parser = engine.chat.parser(tools=(), thinking=False)
-    for token in session.generate(SamplingOptions(temperature=0.0), max_tokens=64):
+    answer = session.generate(SamplingOptions(temperature=0.0), max_tokens=64)
+    for token in answer:
         for event in parser.feed(token.data):
             if isinstance(event, Text):
                 print(event.text, end="", flush=True)
-    print(f"\n[{len(session.tokens)} tokens in the state, {session.finish_reason}]")
+    print(f"\n[{len(session.tokens)} tokens in the state, {answer.finish_reason}]")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.fakes.tiny_gguf import write_tiny_gguf
 
+NOBODY = 65534  # uid and gid of an account without rights
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -85,20 +87,34 @@ def test_damaged_conversation_is_refused_and_kept(
     assert saved.read_bytes() == whole[: len(whole) // 2]
 
 
-def test_workspace_without_permission(
-    tmp_path: Path, scripted: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
-    folder = tmp_path / "locked"
-    folder.mkdir()
-    if os.geteuid() == 0:
-        # Permissions do not bind root: the tool runs the same code as somebody else would.
-        pytest.skip("needs an unprivileged user: permissions do not bind root")
-    folder.chmod(0)
-    try:
-        done = scripted(["x"], "--chdir", str(folder), "-p", "hi")
-    finally:
-        folder.chmod(0o700)
-    assert_one_clear_line(done, "locked")
+# Permissions do not bind root, so root gives its rights up, once all that is needed is imported.
+AS_NOBODY = f"""
+import importlib.metadata, os, sys
+import ds4agent.agent.worker, ds4agent.headless, ds4agent.models, email.parser
+from ds4agent.cli import main
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setresgid({NOBODY}, {NOBODY}, {NOBODY})
+    os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_folder_without_permission() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home, locked = Path(folder) / "home", Path(folder) / "locked"
+        home.mkdir(mode=0o777)
+        locked.mkdir(mode=0)
+        Path(folder).chmod(0o755)
+        done = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, "--chdir", str(locked), "-m", "none", "-p", "hi"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            timeout=120,
+            env={**os.environ, "HOME": str(home)},
+        )
+        assert_one_clear_line(done, "locked", "permission")
 
 
 def call(name: str, **arguments: object) -> str:
