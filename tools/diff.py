@@ -3,7 +3,7 @@
 import difflib
 import re
 
-from tools.text import strip_controls
+from tools.text import spell_controls
 
 CONTEXT_LINES = 3
 MAX_DIFF_LINES = 400  # what a person reads before saying yes; the rest is counted
@@ -40,7 +40,7 @@ def unified_diff(old: str, new: str, path: str) -> str:
     if n_more > 0:
         body = [*body[:MAX_DIFF_LINES], f"… {n_more} more lines of this diff\n"]
     head = [f"--- {path}\n" if old else "--- /dev/null\n", f"+++ {path}\n"]
-    return strip_controls("".join(head + body))
+    return spell_controls("".join(head + body))
 
 
 def _lines(text: str) -> list[str]:

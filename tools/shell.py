@@ -7,7 +7,7 @@ from typing import Any
 from tools.base import Access, OnOutput, Preview, ToolResult
 from tools.errors import ToolError
 from tools.sandbox.run import CommandResult, Sandbox
-from tools.text import TerminalStream, one_line, strip_controls
+from tools.text import TerminalStream, one_line, spell_controls
 
 MAX_TIMEOUT_S = 1800  # a model that means milliseconds still gets an answer within half an hour
 OUTPUT_INTERVAL_S = 0.1  # a screen repaints ten times a second
@@ -38,14 +38,13 @@ class ShellTool:
     def preview(self, arguments: dict[str, Any]) -> Preview:
         """Show the whole command."""
         command = _checked(arguments["command"])
-        return Preview(title=f"bash: {one_line(command, 100)}", detail=strip_controls(command))
+        return Preview(title=_title(command), detail=spell_controls(command))
 
     def run(
         self, arguments: dict[str, Any], cancel: threading.Event, on_output: OnOutput
     ) -> ToolResult:
         """Run it and return its exit code with the start and the end of its output."""
         command = _checked(arguments["command"])
-        title = f"bash: {one_line(command, 100)}"
         output = _Output(self._max_result_bytes, on_output)
         timeout_s = arguments["timeout_s"]
         result = self._sandbox.run(command, float(timeout_s), cancel, output.feed)
@@ -55,7 +54,7 @@ class ShellTool:
         return ToolResult(
             ok=result.exit_code == 0 and not result.stopped_because,
             text="\n".join(line for line in lines if line),
-            title=title,
+            title=_title(command),
             exit_code=result.exit_code,
         )
 
@@ -119,6 +118,10 @@ def _checked(command: str) -> str:
     if not command.strip() or "\0" in command:
         raise ToolError("the command is empty or malformed", "Give a shell command.")
     return command
+
+
+def _title(command: str) -> str:
+    return f"bash: {one_line(spell_controls(command), 100)}"
 
 
 def _status(result: CommandResult, timeout_s: int) -> str:

@@ -3,6 +3,9 @@
 Terminal escape sequences come in a few shapes: CSI (``ESC [ ... letter``), strings such as OSC and
 DCS that run to BEL or ``ESC \\``, and short two-byte ones. All are removed whole; then every other
 control character except newline and tab is removed.
+
+What a person is asked to allow is different: there a removed character would hide what runs, so
+control characters are spelled out instead.
 """
 
 import codecs
@@ -13,6 +16,8 @@ _CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
 _SHORT = r"\x1b[ -/]*[0-~]?"
 _SEQUENCES = re.compile(f"{_STRINGS}|{_CSI}|{_SHORT}")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Also what turns the direction of text, splits lines for some readers, or cannot be encoded.
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # A sequence that has begun but not ended at the end of a piece of a stream.
 _UNFINISHED = re.compile(
     r"(?:(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*\x1b?"
@@ -33,6 +38,15 @@ def strip_controls(text: str) -> str:
     if "\r" in text:
         text = "\n".join(_last_overwrite(line) for line in text.split("\n"))
     return _CONTROLS.sub("", text)
+
+
+def spell_controls(text: str) -> str:
+    """Return all of ``text`` with control characters as ``\\x1b`` or ``\\u202e``, for an approval.
+
+    Newlines and tabs stay. A shell reads on where a terminal would swallow an escape sequence, so
+    a command must never be shown shorter than it is.
+    """
+    return _HIDDEN.sub(_spelled, text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, max_chars: int = 200) -> str:
@@ -70,6 +84,11 @@ class TerminalStream:
                 text = text[: unfinished.start()]
         text = _SEQUENCES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
         return _CONTROLS.sub("", text)
+
+
+def _spelled(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def _last_overwrite(line: str) -> str:

@@ -3,7 +3,8 @@
 import pytest
 
 from tools.diff import unified_diff
-from tools.text import TerminalStream, one_line, strip_controls
+from tools.shell import ShellTool
+from tools.text import TerminalStream, one_line, spell_controls, strip_controls
 
 NASTY = (
     "plain \x1b[1;31mred\x1b[0m \x1b]0;title\x07after \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ "
@@ -66,3 +67,28 @@ def test_diff_of_a_rewrite_is_bounded() -> None:
     new = "".join(f"b{n}\n" for n in range(20_000))
     diff = unified_diff(old, new, "f")
     assert len(diff.splitlines()) < 410 and "more lines of this diff" in diff
+
+
+HIDING = [
+    "echo hi \x1b]; rm -rf src \x07",  # a terminal would swallow it as a title
+    "echo hi \x9d; rm -rf src \x9c",
+    "rm -rf src #\recho hi",  # a terminal would overwrite it
+    "echo \u202ecrs fr- mr",
+]
+
+
+@pytest.mark.parametrize("command", HIDING)
+def test_preview_of_a_command_hides_nothing_of_it(command: str) -> None:
+    preview = ShellTool(None, 1000).preview({"command": command})  # type: ignore[arg-type]
+    wanted = "".join(ch if ch.isprintable() else ascii(ch)[1:-1] for ch in command)
+    assert preview.detail.replace("\\x0d", "\\r") == wanted
+    assert preview.title == f"bash: {preview.detail}"
+
+
+@pytest.mark.parametrize("line", HIDING)
+def test_diff_hides_nothing_of_a_line(line: str) -> None:
+    assert "+" + spell_controls(line) + "\n" in unified_diff("", line + "\n", "f")
+
+
+def test_spelled_text_keeps_lines_and_tabs_and_can_be_encoded() -> None:
+    assert spell_controls("a\tb\r\nc\ud800") == "a\tb\nc\\ud800"
