@@ -11,7 +11,9 @@ control characters are spelled out instead.
 import codecs
 import re
 
-_STRINGS = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+# The body of a string ends where another begins: else a run of beginnings costs quadratic time.
+_STRING_START = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*"
+_STRINGS = rf"{_STRING_START}(?:\x07|\x1b\\|\x9c)?"
 _CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
 _SHORT = r"\x1b[ -/]*[0-~]?"
 _SEQUENCES = re.compile(f"{_STRINGS}|{_CSI}|{_SHORT}")
@@ -19,10 +21,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Also what turns the direction of text, splits lines for some readers, or cannot be encoded.
 _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # A sequence that has begun but not ended at the end of a piece of a stream.
-_UNFINISHED = re.compile(
-    r"(?:(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*\x1b?"
-    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*|\x1b[ -/]*)\Z"
-)
+_UNFINISHED = re.compile(rf"(?:{_STRING_START}\x1b?|(?:\x1b\[|\x9b)[0-?]*[ -/]*|\x1b[ -/]*)\Z")
 # Bytes that mean themselves in a stream; most output has nothing else and needs no closer look.
 _PLAIN_BYTES = bytes([*range(0x20, 0x7F), 0x09, 0x0A])
 MAX_HELD_CHARS = 4096  # an unfinished sequence longer than this is no sequence anybody sends

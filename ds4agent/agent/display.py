@@ -12,17 +12,15 @@ from typing import Any
 
 _LONGEST_HELD = 256  # characters of an unfinished sequence that wait for their end
 
+# OSC, DCS: titles, links. The body ends where another one begins: else a run of beginnings costs
+# quadratic time.
+_STRING_START = "(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f\n]*"
 _SEQUENCE = re.compile(
     "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, modes
-    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\\\|\x9c)"  # OSC, DCS
+    f"|{_STRING_START}(?:\x07|\x1b\\\\|\x9c)"
     "|\x1b[ -/]*[0-Z\\\\^-~]"  # all other escapes
 )
-_UNFINISHED = re.compile(
-    "(?:(?:\x1b\\[|\x9b)[0-?]*[ -/]*"
-    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*\x1b?"
-    "|\x1b[ -/]*"
-    "|\r)\\Z"
-)
+_UNFINISHED = re.compile(f"(?:(?:\x1b\\[|\x9b)[0-?]*[ -/]*|{_STRING_START}\x1b?|\x1b[ -/]*|\r)\\Z")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 

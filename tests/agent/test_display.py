@@ -1,6 +1,7 @@
 """Control sequences never reach a screen, however they are cut."""
 
 import queue
+import time
 
 import pytest
 
@@ -94,3 +95,13 @@ def test_event_stream_when_nothing_follows_hands_text_over_soon() -> None:
         texts += events.get(timeout=5).text
     assert texts == "firstsecond"
     stream.close()
+
+
+@pytest.mark.parametrize("start", ["\x90", "\x98", "\x9d", "\x1b]", "\x1bP", "\x9b", "\x1b"])
+@pytest.mark.parametrize("end", ["", "\n", "\x9b"])
+def test_cost_of_many_beginnings_is_linear(start: str, end: str) -> None:
+    text = start * 50_000 + end
+    began = time.process_time()
+    assert start not in plain(text)
+    assert start not in PlainStream().feed(text)
+    assert time.process_time() - began < 2.0  # some 0.1 s; quadratic, it is 40 s

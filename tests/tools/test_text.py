@@ -1,5 +1,7 @@
 """Control sequences never survive, wherever a stream is cut."""
 
+import time
+
 import pytest
 
 from tools.diff import unified_diff
@@ -92,3 +94,12 @@ def test_diff_hides_nothing_of_a_line(line: str) -> None:
 
 def test_spelled_text_keeps_lines_and_tabs_and_can_be_encoded() -> None:
     assert spell_controls("a\tb\r\nc\ud800") == "a\tb\nc\\ud800"
+
+
+@pytest.mark.parametrize("start", ["\x90", "\x98", "\x9d", "\x1b]", "\x1bP", "\x9b", "\x1b"])
+def test_cost_of_many_beginnings_is_linear(start: str) -> None:
+    data = (start * 50_000 + "\n\x07").encode("utf-8")
+    began = time.process_time()
+    assert strip_controls(data.decode("utf-8")).strip() == ""
+    assert TerminalStream().feed(data).strip() == ""
+    assert time.process_time() - began < 2.0  # some 0.1 s; quadratic, it is 40 s
