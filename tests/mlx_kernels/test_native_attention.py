@@ -78,6 +78,16 @@ def test_large_scores_do_not_overflow():
     np.testing.assert_array_equal(native.attention(queries, keys, values), np.full((1, 16), 299.0))
 
 
+@pytest.mark.parametrize("peak", range(12))
+def test_softmax_starts_from_the_largest_score_wherever_it_is(peak):
+    """A score 90 above the others overflows an exponential that starts from one of them."""
+    keys = np.zeros((1, 12, 16), np.float32)
+    keys[0, peak] = 22.5
+    values = np.arange(12, dtype=np.float32)[None, :, None] * np.ones(16, np.float32)
+    result = native.attention(np.ones((1, 1, 16), np.float32), keys, values)
+    np.testing.assert_allclose(result, np.full((1, 16), float(peak)), atol=1e-30)
+
+
 def test_shapes_are_checked_before_the_call():
     queries = np.zeros((2, 4, 16), np.float32)
     keys = np.zeros((2, 9, 16), np.float32)
