@@ -41,6 +41,7 @@ def main(argv: list[str] | None = None, open_engine: Callable[..., Any] | None =
     one line too, and a traceback in the log.
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
+    _replace_closed_streams()
     try:
         if arguments and arguments[0] in _SUBCOMMANDS:
             return _subcommand(arguments)
@@ -188,6 +189,17 @@ def _prompt(args: argparse.Namespace) -> tuple[str, bool]:
         raise UsageError("there is no prompt", "Use -p TEXT, or pipe it in.")
     # Arguments that are no UTF-8 arrive as lone surrogates, which nothing can encode.
     return prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), is_headless
+
+
+def _replace_closed_streams() -> None:
+    """Stand in for standard streams that whoever started the program has closed.
+
+    Python has None in their place. Their numbers must be taken, too, or a model file would become
+    the standard input of something.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  for good
 
 
 def _is_piped() -> bool:

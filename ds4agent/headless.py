@@ -27,7 +27,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TextIO
 
@@ -91,7 +91,7 @@ def run_headless(worker: Worker, prompt: str, output_format: str, out: TextIO, e
         err: everything else.
     """
     run = _Run(worker, prompt, output_format, out, err)
-    with _sigint(run.interrupt):
+    with _signals(run.interrupt):
         worker.start()
         return run.until_closed()
 
@@ -110,7 +110,7 @@ class _Run:
         self._start_s = time.monotonic()
         self._is_ready = threading.Event()
         self._was_interrupted = False
-        self._is_broken = False  # nobody reads the output any more
+        self._is_broken = False  # the output goes nowhere any more
         self._model = ""
         self._text = ""  # since the last tool call
         self._calls: list[dict[str, Any]] = []
@@ -129,6 +129,7 @@ class _Run:
             self._worker.send(Quit())
 
     def until_closed(self) -> int:
+        """Follow the worker to its end and return the exit code."""
         while True:
             event = self._worker.events.get()
             self._follow(event)
@@ -191,7 +192,7 @@ class _Run:
                 self._tell(f"[{'ok' if event.ok else 'failed'}] {event.title}")
             case TurnEnded(error=error):
                 self._end_line()
-                if error:
+                if error and not self._is_broken:
                     self._tell(error)
 
     def _show_result(self) -> None:
@@ -228,13 +229,16 @@ class _Run:
         try:
             stream.write(text)
             stream.flush()
-        except BrokenPipeError:
+        except OSError as error:
             if stream is not self._out:
                 return
-            # The reader is gone (`| head`). What was said so far is saved; the rest is pointless.
+            # The reader is gone (`| head`), or the disk is full. What was said so far is saved;
+            # the rest is pointless.
             self._is_broken = True
             _discard(stream)
             self._worker.send(Quit())
+            if not isinstance(error, BrokenPipeError):
+                self._tell(f"cannot write the output: {error.strerror}")
             return
         if stream is self._out and text:
             self._last_written = text[-1]
@@ -258,13 +262,20 @@ def _discard(stream: TextIO) -> None:
 
 
 @contextmanager
-def _sigint(interrupt: Any) -> Iterator[None]:
-    """Turn Ctrl+C into an interrupt; in another thread than the main one there is none."""
+def _signals(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Turn Ctrl+C, a kill and the end of the terminal into an interrupt, so that all is saved.
+
+    In another thread than the main one there are no signals.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, lambda *_: interrupt())
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it stays ignored
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, lambda *_: interrupt()) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -181,7 +181,8 @@ def test_limit_and_unknown_session_exit_with_1(program) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_sigint_interrupts_saves_and_exits_with_130(program) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_interrupts_saves_and_exits_with_130(program, number: signal.Signals) -> None:
     words = " ".join(str(n) for n in range(2000))
     process = program.start(
         [words, "Fine."], "-p", "count", "--output-format", "stream-json", delay_s=0.005
@@ -190,7 +191,7 @@ def test_sigint_interrupts_saves_and_exits_with_130(program) -> None:
         for line in process.stdout:
             if json.loads(line)["type"] == "text_delta":
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         rest = objects(process.stdout.read())
         assert process.wait(DEADLINE_S) == 130
     result = rest[-1]
@@ -222,3 +223,34 @@ def test_no_prompt_and_no_terminal_is_a_usage_error(program) -> None:
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_no_error(program, closed: str, isolated_home) -> None:
+    command = program.command(["Hi."], "-p", "hi")
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ("" if ">&-" in closed.split() else "Hi.\n")
+    assert [path for path in isolated_home.rglob("*.kv") if len(path.stem) == 40]
+
+
+def test_full_disk_behind_the_output_is_one_line_and_saves(program, isolated_home) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            program.command(["Hi."], "-p", "hi"),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "ds4-agent: cannot write the output: No space left on device\n"
+    assert [path for path in isolated_home.rglob("*.kv") if len(path.stem) == 40]

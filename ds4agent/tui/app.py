@@ -1,7 +1,9 @@
 """The screen as a whole: what it is composed of, and which key does what."""
 
+import asyncio
 import contextlib
 import queue
+import signal
 import time
 from collections.abc import Callable
 
@@ -91,8 +93,16 @@ class AgentApp(App[int]):
     def on_mount(self) -> None:
         self.controller = Controller(self)
         self._composer.focus()
+        self._quit_on_signals()
         # The first paint comes before anything heavy: the worker starts when it is on screen.
         self.call_after_refresh(self._start_worker)
+
+    def _quit_on_signals(self) -> None:
+        """End as by a key when killed or when the terminal goes: saved, and the screen restored."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with contextlib.suppress(RuntimeError):  # only the main thread gets signals
+                loop.add_signal_handler(number, self.action_quit_now)
 
     def _start_worker(self) -> None:
         self.is_started = True
