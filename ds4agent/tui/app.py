@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import queue
 import signal
 import time
@@ -37,7 +38,7 @@ from ds4agent.tui.widgets.suggestions import Suggestions
 from ds4agent.tui.widgets.transcript import Transcript
 
 QUIT_AGAIN_S = 2.0  # the second press of Ctrl+C must come within this time
-_CLOSE_WAIT_S = 10.0  # how long a crash of the screen waits for the worker to save
+_CLOSE_WAIT_S = 10.0  # how long the end of the screen waits for the worker to save
 _CYCLE = {Mode.PLAN: Mode.ASK, Mode.ASK: Mode.AUTO, Mode.AUTO: Mode.PLAN}
 
 
@@ -98,11 +99,20 @@ class AgentApp(App[int]):
         self.call_after_refresh(self._start_worker)
 
     def _quit_on_signals(self) -> None:
-        """End as by a key when killed or when the terminal goes: saved, and the screen restored."""
+        """End as by a key when killed: saved, and the screen restored."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            with contextlib.suppress(RuntimeError):  # only the main thread gets signals
-                loop.add_signal_handler(number, self.action_quit_now)
+        with contextlib.suppress(RuntimeError):  # only the main thread gets signals
+            loop.add_signal_handler(signal.SIGTERM, self.action_quit_now)
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+
+    def _hang_up(self) -> None:
+        """Save and end. A terminal that is gone cannot be restored: trying waits for ever."""
+        if os.isatty(0):
+            self.action_quit_now()
+            return
+        self._worker.send(Quit())
+        self._worker.join(_CLOSE_WAIT_S)
+        os._exit(128 + signal.SIGHUP)
 
     def _start_worker(self) -> None:
         self.is_started = True

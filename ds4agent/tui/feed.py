@@ -80,6 +80,8 @@ class Worker(Protocol):
 
     def interrupt(self) -> None: ...
 
+    def join(self, timeout: float | None = None) -> bool: ...
+
 
 class EventFeed:
     """Waits for worker events in a thread and applies them, in order, on the event loop."""
