@@ -91,6 +91,7 @@ from ds4agent.events import (
 )
 from engine.engine import Engine
 from engine.state import SyncReport
+from sessions.record import SessionRecord
 from sessions.store import SessionStore
 from tools.sandbox.probe import open_sandbox
 from tools.toolbox import Toolbox
@@ -226,26 +227,29 @@ class AgentWorker:
         """Return the whole id of the conversation to resume, or why there is none.
 
         Raises:
-            CheckpointError: headless, because a prompt must not go to another conversation.
+            Ds4Error: headless, because a prompt must not go to another conversation.
         """
         start = self._start
         if not start.resume_id and not start.resume_latest:
             return "", ""
         found: list[str] = []
-        problem = ""
-        if self._store is None:
-            problem = "Saved conversations are switched off. Start without --no-save."
-        elif start.resume_id:
-            store = self._store
-            problem = self._attempt(lambda: found.append(find_record(store, start.resume_id).id))
-        else:
-            latest = self._store.latest(str(self._settings.cwd))
-            if latest is not None:
-                return latest.id, ""
-            problem = f"There is no saved conversation of {self._settings.cwd} yet."
+        problem = self._attempt(lambda: found.append(self._record_to_resume().id))
         if problem and self._settings.headless:
             raise Ds4Error(problem)
         return (found[0] if found else ""), problem
+
+    def _record_to_resume(self) -> SessionRecord:
+        if self._store is None:
+            raise Ds4Error("saved conversations are switched off", "Start without --no-save.")
+        if self._start.resume_id:
+            return find_record(self._store, self._start.resume_id)
+        latest = self._store.latest(str(self._settings.cwd))
+        if latest is None:
+            raise Ds4Error(
+                f"there is no saved conversation of {self._settings.cwd} yet",
+                "Start without --continue.",
+            )
+        return latest
 
     def _prepare_tools(self, engine: Engine) -> None:
         sandbox, report = open_sandbox(self._settings.cwd)
@@ -340,7 +344,9 @@ class AgentWorker:
 
     def _look_around(self) -> None:
         if self._mailbox.next_list():
-            self._list()
+            error = self._attempt(self._list)  # a list that fails must not end the turn
+            if error:
+                self._stream.emit(Notice(error, "error"))
 
     def _save_after_turn(self) -> None:
         if self._store is None or self._conversation.is_saved:

@@ -220,6 +220,18 @@ def test_list_when_busy_is_answered_during_the_turn(open_rig, tmp_path) -> None:
     rig.wait(TurnEnded)
 
 
+def test_list_that_fails_is_told_and_the_turn_goes_on(open_rig, tmp_path) -> None:
+    store = tmp_path / "kv"
+    store.write_text("no folder", encoding="utf-8")
+    rig = open_rig(["word " * 25], delay_s=0.005, store_folder=store)
+    rig.ready()
+    rig.send(Submit("go"))
+    rig.wait(TextDelta)
+    rig.send(ListSessions())
+    assert "list the sessions" in rig.wait(Notice).text
+    assert rig.wait(TurnEnded).outcome is Outcome.DONE
+
+
 def test_save_when_nothing_was_said_is_a_notice(open_rig, tmp_path) -> None:
     rig = open_rig(["First."], store_folder=tmp_path / "kv")
     rig.ready()
@@ -318,6 +330,21 @@ def test_resume_of_nothing_on_a_screen_begins_anew_and_headless_fails(open_rig, 
     failed = headless.wait(PhaseChanged, lambda event: event.phase is Phase.FAILED)
     assert "abcdef" in failed.detail
     assert not headless.of(Ready)
+
+
+def test_continue_when_the_folder_cannot_be_read_begins_anew_on_a_screen(
+    open_rig, tmp_path
+) -> None:
+    store = tmp_path / "kv"
+    store.write_text("no folder", encoding="utf-8")
+    start = Start(resume_latest=True, prompt="go on")
+    rig = open_rig(["Fine."], store_folder=store, start=start)
+    rig.ready()
+    assert any("list the sessions" in text for text in errors(rig))
+    assert not rig.of(TurnStarted)
+    headless = open_rig(["Fine."], store_folder=store, start=start, headless=True)
+    failed = headless.wait(PhaseChanged, lambda event: event.phase is Phase.FAILED)
+    assert "list the sessions" in failed.detail
 
 
 def test_head_is_byte_stable_and_names_the_folder(open_rig, tmp_path) -> None:
