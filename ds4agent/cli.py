@@ -54,13 +54,16 @@ def main(argv: list[str] | None = None, open_engine: Callable[..., Any] | None =
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:  # the program's outer edge: never a traceback on the screen
+        from ds4agent.agent.display import plain
+
+        line = plain(explain(error))  # it may quote what a file or a folder is called
         if is_expected(error):
-            print(f"ds4-agent: {explain(error)}", file=sys.stderr)
+            print(f"ds4-agent: {line}", file=sys.stderr)
             return 2 if isinstance(error, UsageError | ConfigError) else 1
         _log_to_file()
         logging.getLogger(__name__).error("unexpected error", exc_info=error)
         print(
-            f"ds4-agent: internal error: {explain(error)}. Details are in {paths.log_file()}",
+            f"ds4-agent: internal error: {line}. Details are in {paths.log_file()}",
             file=sys.stderr,
         )
         return 1
@@ -280,7 +283,7 @@ def _screen(worker: Any, opens_list: bool) -> int:
 
 
 def _subcommand(arguments: list[str]) -> int:
-    from ds4agent import models_cli, sessions_cli
+    from ds4agent import doctor, models_cli, sessions_cli
 
     parser = _Parser(prog="ds4-agent")
     subparsers = parser.add_subparsers(dest="subcommand", required=True)
@@ -291,24 +294,16 @@ def _subcommand(arguments: list[str]) -> int:
     showing = actions.add_parser("show", help="every setting and its value")
     showing.add_argument("--origin", action="store_true", help="say where each value comes from")
     showing.set_defaults(run=_show_config)
-    doctor = subparsers.add_parser("doctor", help="what a bug report needs")
-    doctor.add_argument("-m", "--model", metavar="NAME|FILE", help="look at this model")
-    doctor.add_argument("--json", action="store_true", help="as JSON")
-    doctor.set_defaults(run=_doctor)
+    doctor.add_parser(subparsers)
     args = parser.parse_args(arguments)
     _log_to_file()
+    sys.stdout.reconfigure(errors="replace")  # the name of a folder may be no UTF-8
     return args.run(args)
 
 
 def _show_config(args: argparse.Namespace) -> int:
     sys.stdout.write(show(load_config(Path.cwd()), with_origin=args.origin))
     return 0
-
-
-def _doctor(args: argparse.Namespace) -> int:
-    from ds4agent import doctor
-
-    return doctor.run(args)
 
 
 # --- values -------------------------------------------------------------------------------------

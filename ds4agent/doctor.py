@@ -25,17 +25,19 @@ from tools.errors import ToolError
 _EXPECTED = (Ds4Error, EngineError, KernelError, ToolError, ImportError, OSError)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``doctor`` to its parser."""
+def add_parser(subparsers) -> None:
+    """Add ``doctor`` to the command line."""
+    parser = subparsers.add_parser("doctor", help="what a bug report needs")
     parser.add_argument("-m", "--model", metavar="NAME|FILE", help="look at this model")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; exit code 0 when the agent can run, else 1."""
-    findings = examine(Path.cwd(), getattr(args, "model", None))
+    findings = examine(Path.cwd(), args.model)
     can_run = all(finding.is_good for finding in findings if finding.is_needed)
-    if getattr(args, "json", False):
+    if args.json:
         report = {"can_run": can_run, "findings": [asdict(finding) for finding in findings]}
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
     else:

@@ -34,6 +34,7 @@ def add_parser(subparsers) -> None:
 def list_sessions(args: argparse.Namespace) -> int:
     """Print the saved conversations."""
     from ds4agent.agent.archive import session_list
+    from ds4agent.agent.display import one_line
     from sessions.store import SessionStore
 
     store = SessionStore(paths.kvcache_dir())
@@ -54,7 +55,7 @@ def list_sessions(args: argparse.Namespace) -> int:
             size = f"{s.file_bytes / 1e6:.1f} MB"
             _say(
                 f"{s.id[:_SHORT_ID]}  {_age(s.last_used):>4}  {s.tokens:>7} tokens  {size:>10}  "
-                f"{title:{_TITLE_WIDTH}}  {s.cwd}".rstrip()
+                f"{title:{_TITLE_WIDTH}}  {one_line(s.cwd)}".rstrip()
             )
     for damaged in store.damaged:
         sys.stderr.write(f"ds4-agent: left out {damaged.path.name}: {damaged.reason}\n")
@@ -71,8 +72,10 @@ def show_session(args: argparse.Namespace) -> int:
     record = find_record(SessionStore(paths.kvcache_dir()), args.id)
     _say(f"id       {record.id}")
     _say(f"title    {one_line(record.title)}")
-    _say(f"folder   {record.cwd or 'unknown'}")
-    _say(f"model    {record.model or 'unknown'} (weights {record.fingerprint[:_SHORT_ID]})")
+    _say(f"folder   {one_line(record.cwd) or 'unknown'}")
+    _say(
+        f"model    {one_line(record.model) or 'unknown'} (weights {record.fingerprint[:_SHORT_ID]})"
+    )
     _say(f"tokens   {record.tokens} (context {record.ctx})")
     _say(f"file     {record.path} ({record.file_bytes:,} bytes)")
     _say(f"created  {_date(record.created_at)}, last used {_date(record.last_used)}")

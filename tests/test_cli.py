@@ -1,6 +1,7 @@
 """Options, subcommands, and what the program says when something is wrong."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,20 @@ def test_config_show_says_where_values_come_from(capsys, monkeypatch) -> None:
     assert run("config", "show", "--origin") == 0
     out = capsys.readouterr().out
     assert "ctx = 4096" in out and "DS4_CTX" in out
+
+
+def test_names_of_folders_and_files_never_steer_the_terminal(tmp_path, monkeypatch, capsys) -> None:
+    for n, name in enumerate([b"\x1b]0;title\x07a", b"\xff\xfeb"]):
+        folder = tmp_path / os.fsdecode(name)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        assert run("-p", f"hi {n}") == 0
+    capsys.readouterr()
+    assert run("sessions", "list") == 0
+    identifiers = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    for arguments in (["list"], *(["show", identifier] for identifier in identifiers)):
+        assert run("sessions", *arguments) == 0
+        out, err = capsys.readouterr()
+        assert out and "\x1b" not in out + err and "\x07" not in out + err
+    assert run("-p", "hi", "--chdir", "/no\x1b[31m") == 2
+    assert "\x1b" not in capsys.readouterr().err

@@ -18,8 +18,9 @@ TINY = Path(__file__).parent / "fixtures" / "llama_logits" / "tiny-qwen2.gguf"
 
 def run(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
-    doctor.add_options(parser)
-    return doctor.run(parser.parse_args(arguments))
+    doctor.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["doctor", *arguments])
+    return args.run(args)
 
 
 def finding(topic: str, **options) -> Finding:
