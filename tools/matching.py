@@ -58,10 +58,10 @@ def find(text: str, old: str, new: str) -> Match | Ambiguous | None:
         spans = _line_windows(flat, old, new, matcher)
         if spans:
             return _decide(text, spans, how)
-    unnumbered = _without_line_numbers(old)
+    unnumbered = without_line_numbers(old)
     if unnumbered is None:
         return None
-    return find(text, unnumbered, _without_line_numbers(new) or new)
+    return find(text, unnumbered, without_line_numbers(new) or new)
 
 
 class FlatText:
@@ -86,7 +86,7 @@ def line_number(text: str, position: int) -> int:
     return text.count("\n", 0, position) + 1
 
 
-def _without_line_numbers(text: str) -> str | None:
+def without_line_numbers(text: str) -> str | None:
     """Remove counted-up numbers before all lines; None when there are none."""
     lines = text.removesuffix("\n").split("\n")
     matches = [_NUMBERED.fullmatch(line) for line in lines]

@@ -7,6 +7,7 @@ from tools.base import Access, OnOutput, Preview, ToolResult
 from tools.diff import unified_diff
 from tools.encoding import SAMPLE_BYTES, detect
 from tools.errors import ToolError
+from tools.matching import without_line_numbers
 from tools.seen import SeenFiles
 from tools.workspace import FileMissing, Workspace
 
@@ -33,7 +34,7 @@ class WriteTool:
 
     def preview(self, arguments: dict[str, Any]) -> Preview:
         """Show the diff; raises when the file was not read or may not be written."""
-        relative, old, diff = self._plan(arguments)
+        relative, old, _, diff = self._plan(arguments)
         verb = "create" if old is None else "overwrite"
         return Preview(title=f"{verb} {relative}", diff=diff)
 
@@ -41,21 +42,20 @@ class WriteTool:
         self, arguments: dict[str, Any], cancel: threading.Event, on_output: OnOutput
     ) -> ToolResult:
         """Write the file in one step."""
-        relative, old, diff = self._plan(arguments)
-        data = _encode(arguments["content"])
+        relative, old, content, diff = self._plan(arguments)
+        data = _encode(content)
         if cancel.is_set():
             return ToolResult(ok=False, text="interrupted; nothing was written")
         if data != old:
             self._workspace.write_bytes(relative, data)
         self._seen.note_content(relative, data)
-        content = arguments["content"]
         n_lines = content.count("\n") + (not content.endswith("\n") and content != "")
         verb = "Created" if old is None else "Unchanged" if data == old else "Replaced"
         text = f"{verb} {relative}: {n_lines} lines, {len(data)} bytes."
         return ToolResult(ok=True, text=text, title=f"write {relative}", diff=diff)
 
-    def _plan(self, arguments: dict[str, Any]) -> tuple[str, bytes | None, str]:
-        """Return the path, the old content if there is one, and the diff."""
+    def _plan(self, arguments: dict[str, Any]) -> tuple[str, bytes | None, str, str]:
+        """Return the path, the old content if there is one, the new one, and the diff."""
         relative = str(self._workspace.check_writable(arguments["path"]))
         content = arguments["content"]
         if len(_encode(content)) > MAX_FILE_BYTES:
@@ -65,7 +65,7 @@ class WriteTool:
         try:
             old = self._workspace.read_bytes(relative, MAX_FILE_BYTES)
         except FileMissing:
-            return relative, None, unified_diff("", content, relative)
+            return relative, None, content, unified_diff("", content, relative)
         if not self._seen.is_current(relative, old) and old != _encode(content):
             if self._seen.knows(relative):
                 raise ToolError(
@@ -73,7 +73,22 @@ class WriteTool:
                 )
             raise ToolError(f"{relative} exists and was not read", "Read it first, then write.")
         encoding = detect(old[:SAMPLE_BYTES], len(old) <= SAMPLE_BYTES, relative, len(old))
-        return relative, old, unified_diff(encoding.decode(old), content, relative)
+        before = encoding.decode(old)
+        content = _without_copied_numbers(content, before)
+        return relative, old, content, unified_diff(before, content, relative)
+
+
+def _without_copied_numbers(content: str, before: str) -> str:
+    """Undo what small models do: they write a file back with the line numbers that read shows.
+
+    A file that had numbers keeps them, and so does a new file: there they may be meant.
+    """
+    if not content.startswith("1 ") or without_line_numbers(before) is not None:
+        return content
+    plain = without_line_numbers(content)
+    if plain is None:
+        return content
+    return plain + "\n" if content.endswith("\n") else plain
 
 
 def _encode(content: str) -> bytes:

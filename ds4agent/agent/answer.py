@@ -80,13 +80,11 @@ class Answering:
         self,
         conversation: Conversation,
         sampling: SamplingOptions,
-        thinking: bool,
         stream: EventStream,
         meter: Meter,
     ) -> None:
         self._conversation = conversation
         self._sampling = sampling
-        self._thinking = thinking
         self._stream = stream
         self._meter = meter
         self._parser: StreamParser | None = None
@@ -102,15 +100,16 @@ class Answering:
         cancel: threading.Event,
         look_around: Callable[[], None],
         *,
-        in_words: bool = False,
+        thinking: bool,
+        in_words: bool,
     ) -> Answer:
         """Sample one answer of at most ``max_tokens``; its tokens are then in the conversation.
 
-        ``look_around`` is called between tokens. ``in_words``: the answer can't begin as a call,
-        and nothing in it is one.
+        ``look_around`` is called between tokens. ``thinking``: how the answer was opened.
+        ``in_words``: it can't begin as a call, and nothing in it is one.
         """
         tools = () if in_words else self._conversation.tools
-        parser = self._conversation.chat.parser(tools, self._thinking and not in_words)
+        parser = self._conversation.chat.parser(tools, thinking)
         self._parser = parser
         not_first = self._conversation.chat.call_beginnings() if in_words else ()
         answer, ids, watch = Answer(), CallIds(), RepetitionWatch()

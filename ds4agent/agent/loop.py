@@ -17,7 +17,12 @@ from ds4agent.agent.answer import Answer, Answering, End
 from ds4agent.agent.calls import NOT_EXECUTED, REPEATED, CallOutcome, CallRunner
 from ds4agent.agent.conversation import Conversation
 from ds4agent.agent.event_stream import EventStream
-from ds4agent.agent.guards import MALFORMED_IN_A_ROW, REPEATED_CALLS, CallHistory
+from ds4agent.agent.guards import (
+    MALFORMED_IN_A_ROW,
+    REPEATED_CALLS,
+    SMALL_MODEL_ROUNDS,
+    CallHistory,
+)
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.agent.meter import Meter, prefill_reporter
 from ds4agent.agent.prompt import reminder
@@ -88,14 +93,13 @@ class Turn:
         self._look_around = look_around
         self._thinking = settings.thinking and conversation.chat.can_think
         self._meter = Meter(stream)
-        self._answering = Answering(
-            conversation, settings.sampling, self._thinking, stream, self._meter
-        )
+        self._answering = Answering(conversation, settings.sampling, stream, self._meter)
         self._history = CallHistory()
         self._n_malformed = 0  # in a row
         self._is_small = is_small
         self._reminder = ""
         self._has_open_answer = False
+        self._is_open_thinking = False
         ctx = conversation.session.ctx
         self._closing_reserve = max(48, min(160, ctx // 16))
         self._answer_reserve = self._closing_reserve + max(32, min(512, ctx // 16))
@@ -125,7 +129,7 @@ class Turn:
         if self._is_small:
             self._reminder = reminder(text)
         for n_rounds in range(1, self._settings.max_rounds + 1):
-            answer = self._answer()
+            answer = self._answer(in_words=self._is_small and n_rounds > SMALL_MODEL_ROUNDS)
             if self._is_going_in_circles(answer):
                 if not self._take_back(answer):
                     return self._report(_Stop(Outcome.INTERRUPTED, "interrupted"))
@@ -153,7 +157,11 @@ class Turn:
         room = self._conversation.n_free - self._closing_reserve
         budget = max(1, min(self._settings.max_tokens, room))
         answer = self._answering.run(
-            budget, self._mailbox.cancel, self._look_around, in_words=in_words
+            budget,
+            self._mailbox.cancel,
+            self._look_around,
+            thinking=self._is_open_thinking,
+            in_words=in_words,
         )
         self._close_answer(answer.has_stop_token, answer.in_thinking)
         return answer
@@ -342,7 +350,8 @@ class Turn:
     def _prefill_and_open(self, tokens: Sequence[int], *, thinking: bool = True) -> bool:
         """Compute new input and open an answer; False when it was interrupted."""
         self._stream.emit(PhaseChanged(Phase.PREFILL))
-        opening = self._conversation.render([AssistantOpen(thinking and self._thinking)])
+        self._is_open_thinking = thinking and self._thinking
+        opening = self._conversation.render([AssistantOpen(self._is_open_thinking)])
         wanted = [*tokens, *opening]
         report = self._conversation.feed(
             wanted, prefill_reporter(self._stream, len(wanted)), self._mailbox.cancel

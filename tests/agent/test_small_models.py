@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ds4agent.agent.guards import SMALL_MODEL_ROUNDS
 from ds4agent.events import Outcome, ToolFinished
 from tests.agent.conftest import call
 
@@ -53,3 +54,11 @@ def test_turn_after_an_answer_in_words_goes_on(open_rig) -> None:
     rig.turn("what is in notes?")
     end = rig.turn("thanks")
     assert end.outcome is Outcome.DONE and "Fine." in rig.texts()
+
+
+def test_small_model_answers_in_words_after_ten_rounds(open_rig, workspace: Path) -> None:
+    calls = [call("write", path="notes.txt", content=f"{i}") for i in range(30)]
+    rig = open_rig([READ, *calls], n_params=SMALL)
+    rig.ready()
+    assert rig.turn("count").outcome is Outcome.DONE
+    assert len(rig.of(ToolFinished)) == SMALL_MODEL_ROUNDS

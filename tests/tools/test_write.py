@@ -68,3 +68,18 @@ def test_cancelled_write_changes_nothing(toolbox: Toolbox, root: Path) -> None:
 def test_half_a_surrogate_pair_is_written_as_replacement(toolbox: Toolbox, root: Path) -> None:
     assert toolbox.run("write", {"path": "a.txt", "content": "a\ud800b"}).ok
     assert (root / "a.txt").read_bytes() == b"a?b"
+
+
+def test_numbers_copied_from_read_do_not_get_into_the_file(toolbox: Toolbox, root: Path) -> None:
+    (root / "a.py").write_text("x = 1\ny = 2\n", encoding="utf-8")
+    toolbox.run("read", {"path": "a.py"})
+    result = toolbox.run("write", {"path": "a.py", "content": "1 x = 1\n2 y = 3\n"})
+    assert result.ok and "+y = 3" in result.diff
+    assert (root / "a.py").read_text(encoding="utf-8") == "x = 1\ny = 3\n"
+
+
+def test_numbers_that_belong_to_a_file_stay(toolbox: Toolbox, root: Path) -> None:
+    toolbox.run("write", {"path": "list.txt", "content": "1 one\n2 two\n"})
+    assert (root / "list.txt").read_text(encoding="utf-8") == "1 one\n2 two\n"
+    toolbox.run("write", {"path": "list.txt", "content": "1 eins\n2 zwei\n"})
+    assert (root / "list.txt").read_text(encoding="utf-8") == "1 eins\n2 zwei\n"
