@@ -80,7 +80,10 @@ class Toolbox:
         """
         tool = self._tool(name)
         checked, _ = check(tool, arguments)
-        return tool.preview(checked)
+        try:
+            return tool.preview(checked)
+        except OSError as error:
+            raise ToolError(_os_failure(name, error), "Try another way") from error
 
     def run(
         self,
@@ -99,10 +102,8 @@ class Toolbox:
             hint = f". {error.hint}" if error.hint else ""
             return ToolResult(ok=False, text=f"{error}{hint}", title=title)
         except OSError as error:
-            reason = error.strerror or type(error).__name__
-            return ToolResult(
-                ok=False, text=f"{name} failed: {reason}. Try another way.", title=title
-            )
+            text = f"{_os_failure(name, error)}. Try another way."
+            return ToolResult(ok=False, text=text, title=title)
         except Exception:  # the tool runner's outer edge: a bug of ours must not end the turn
             _log.exception("tool %s failed", name)
             return ToolResult(
@@ -128,6 +129,10 @@ class Toolbox:
                 "Use the other tools.",
             )
         raise ToolError(f"there is no tool {name!r}", f"The tools are: {', '.join(self.tools)}.")
+
+
+def _os_failure(name: str, error: OSError) -> str:
+    return f"{name} failed: {error.strerror or type(error).__name__}"
 
 
 def _drop(text: str) -> None:

@@ -1,10 +1,12 @@
 """The outer edge: bad calls become one line, clear meanings are corrected and told."""
 
+import errno
 import json
 from pathlib import Path
 
 import pytest
 
+from tools.base import Preview
 from tools.errors import ToolError
 from tools.sandbox.probe import SandboxReport
 from tools.toolbox import Toolbox
@@ -72,6 +74,20 @@ def test_file_system_failure_is_told_not_raised(toolbox: Toolbox, root: Path) ->
     for name in ("read", "write"):
         result = toolbox.run(name, {"path": long_name, "content": "x"})
         assert not result.ok and "too long" in result.text
+
+
+def test_file_system_failure_of_a_preview_is_a_tool_error(toolbox: Toolbox) -> None:
+    class Failing:
+        parameters: dict = {"type": "object", "properties": {}, "required": []}
+        defaults: dict = {}
+        bounds: dict = {}
+
+        def preview(self, arguments: dict) -> Preview:
+            raise OSError(errno.EIO, "Input/output error")
+
+    toolbox.tools["failing"] = Failing()  # type: ignore[assignment]
+    with pytest.raises(ToolError, match="failing failed: Input/output error"):
+        toolbox.preview("failing", {})
 
 
 def test_missing_workspace_is_a_clear_error(tmp_path: Path) -> None:
