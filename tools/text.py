@@ -54,12 +54,6 @@ def one_line(text: str, max_chars: int = 200) -> str:
     return line if len(line) <= max_chars else line[: max_chars - 1] + "…"
 
 
-def clip_bytes(text: str, max_bytes: int) -> str:
-    """Return the longest prefix of ``text`` that fits ``max_bytes`` bytes of UTF-8."""
-    data = text.encode("utf-8", errors="replace")
-    return text if len(data) <= max_bytes else data[:max_bytes].decode("utf-8", errors="ignore")
-
-
 class TerminalStream:
     """Turn the bytes of a running command into clean text, piece by piece.
 
