@@ -137,6 +137,9 @@ def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
     prompt, is_headless = _prompt(args)
     if is_headless and args.resume == _PICK:
         raise UsageError("--resume needs an ID without a screen", "See `ds4-agent sessions list`.")
+    if args.resume is not None and not args.resume.strip():
+        # Of a script whose variable is empty: its prompt must not go to another conversation.
+        raise UsageError("--resume got an empty ID", "See `ds4-agent sessions list`.")
     if args.no_save and (args.resume or args.resume_latest):
         raise UsageError("--no-save does not go with --continue and --resume", "Leave one out.")
     cwd = _folder(args.chdir)

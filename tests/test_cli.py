@@ -51,6 +51,7 @@ def test_help_and_version_import_nothing_heavy(option: str) -> None:
         ("--output-format", "xml"),
         ("--chdir", "/does/not/exist"),
         ("--resume",),
+        ("--resume", ""),
         ("--unknown",),
         ("second prompt",),
         ("sessions",),
