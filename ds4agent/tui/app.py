@@ -166,8 +166,8 @@ class AgentApp(App[int]):
         self._transcript.follow()
 
     def on_composer_take_back_asked(self) -> None:
-        self.controller.take_back()
-        self._worker.send(TakeBackQueued())
+        if self.controller.take_back():
+            self._worker.send(TakeBackQueued())
 
     def on_composer_quit_asked(self) -> None:
         self.action_quit_now()

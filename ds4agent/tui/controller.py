@@ -80,9 +80,14 @@ class Controller:
     def n_queued(self) -> int:
         return len(self._queue.texts)
 
-    def take_back(self) -> None:
-        """Remember that the newest queued message was asked for; see ``QueueChanged``."""
-        self._taking_back = self._queue.texts[-1]
+    def take_back(self) -> bool:
+        """Remember that the newest queued message was asked for; see ``QueueChanged``.
+
+        False when there is none: it was delivered between the key and this call.
+        """
+        if self._queue.texts:
+            self._taking_back = self._queue.texts[-1]
+        return bool(self._queue.texts)
 
     async def say(self, text: str, level: str = "info") -> None:
         """Show a line that is no part of the conversation."""

@@ -107,6 +107,14 @@ async def test_a_message_delivered_before_it_came_back_is_not_left_in_the_compos
         await until(pilot, lambda: composer(app).text == "")
 
 
+async def test_taking_back_what_was_delivered_meanwhile_does_nothing(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        composer(app).post_message(Composer.TakeBackAsked())
+        await pilot.press("x")
+        await until(pilot, lambda: composer(app).text == "x")
+        assert TakeBackQueued() not in worker.commands
+
+
 async def test_escape_interrupts_a_running_turn_and_keeps_the_text(open_screen):
     async with open_screen() as (app, worker, pilot):
         worker.emit(TurnStarted("go"), PhaseChanged(Phase.GENERATING), TextDelta("partial"))
