@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ds4agent import doctor_checks as checks
+from ds4agent.agent.display import plain
 from ds4agent.config import Config
 from ds4agent.doctor_checks import Finding
 from ds4agent.errors import Ds4Error
@@ -89,4 +90,4 @@ def _lines(finding: Finding) -> str:
     lines = f"{mark}  {finding.topic:12} {finding.text}\n"
     if not finding.is_good and finding.next_step:
         lines += f"{'':17}{finding.next_step}\n"
-    return lines
+    return plain(lines)  # it may hold names of files and folders

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from math import prod
 from pathlib import Path
 
+from ds4agent.agent.display import one_line
 from ds4agent.models import gigabytes
 from engine.chat.registry import chat_format_for
 from engine.engine import DEFAULT_CTX
@@ -37,7 +38,8 @@ def describe(
     finally:
         gguf.close()
     facts["usable here"] = "no: " + "; ".join(problems) if problems else "yes"
-    return [f"{label + ':':14}{value}" for label, value in facts.items()], not problems
+    # Names and licences are what somebody wrote into the file.
+    return [f"{label + ':':14}{one_line(text, 500)}" for label, text in facts.items()], not problems
 
 
 def _facts(gguf: GgufFile) -> dict[str, str]:

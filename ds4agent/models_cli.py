@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from ds4agent import models, paths
+from ds4agent.agent.display import plain
 from ds4agent.config import load_config
 from ds4agent.errors import UsageError
 from ds4agent.known_models import BY_NAME, KNOWN_MODELS, KnownModel
@@ -211,5 +212,5 @@ class _ProgressLine:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(plain(text) + "\n")  # it may hold the name of a file
     sys.stdout.flush()

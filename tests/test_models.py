@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ds4agent import models, models_cli, paths
+from ds4agent import doctor, models, models_cli, paths
 from ds4agent.config import Config
 from ds4agent.errors import ConfigError, DownloadError, Ds4Error, UsageError
 from ds4agent.known_models import BY_NAME, GIB, KNOWN_MODELS
 from engine.errors import ModelFileError
 from engine.families.registry import plan_for
 from engine.gguf_file import GgufFile
+from tests.fakes.tiny_gguf import write_tiny_gguf
 
 FIXTURES = Path(__file__).parent / "fixtures" / "llama_logits"
 QWEN = BY_NAME["qwen2.5-coder-1.5b"]
@@ -309,3 +310,13 @@ def test_info_describes_a_file_and_says_whether_it_runs(capsys):
     output = capsys.readouterr().out
     assert "qwen3" in output and "F16 15" in output and "chatml" in output
     assert output.splitlines()[-1].split() == ["usable", "here:", "yes"]
+
+
+def test_what_a_model_file_says_of_itself_never_steers_the_terminal(tmp_path, capsys) -> None:
+    path = write_tiny_gguf(
+        tmp_path / "odd\x1b[31m.gguf", metadata={"general.license": "\x1b]0;title\x07mine\nall"}
+    )
+    run_cli("info", str(path))
+    doctor.run(argparse.Namespace(model=str(path), json=False))
+    output = capsys.readouterr().out
+    assert "mine all" in output and "\x1b" not in output and "\x07" not in output
