@@ -150,7 +150,9 @@ def _report(
     label = f", {encoding.label}" if encoding.label else ""
     head = f"{relative} lines {first}-{last} of {total}{label}"
     body = "\n".join(f"{first + index} {line}" for index, line in enumerate(part.lines))
-    text = f"{head}\n{body}"
+    # Small models write back what they read, a heading included: only what it tells is worth that.
+    is_whole = is_counted and first == 1 and last == part.n_lines
+    text = body if is_whole and not label else f"{head}\n{body}"
     if not is_counted:
         text += f"\n(the file has {n_bytes} bytes; continue with start_line={last + 1})"
     elif last < part.n_lines:
