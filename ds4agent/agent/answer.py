@@ -206,7 +206,7 @@ def _bare_call_name(text: str) -> str:
         return ""
     try:
         value = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: brackets nested a thousand deep
         return ""
     is_call = set(value) == {"name", "arguments"} and isinstance(value["name"], str)
     return value["name"] if is_call else ""

@@ -288,3 +288,9 @@ def test_text_deltas_when_the_model_is_fast_are_joined(open_rig) -> None:
     assert "".join(event.text for event in deltas) == answer
     assert len(deltas) < len(answer) / 4
     assert isinstance(rig.seen[-1], TurnEnded)
+
+
+def test_answer_that_only_nests_too_deeply_is_an_answer(open_rig) -> None:
+    rig = open_rig(['{"a": ' + "[" * 1500])
+    rig.ready()
+    assert rig.turn("go").outcome is Outcome.DONE
