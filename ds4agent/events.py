@@ -83,12 +83,16 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class PhaseChanged:
+    """What the worker does from now on."""
+
     phase: Phase
     detail: str = ""  # tool name, or what is being loaded or saved
 
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
+    """How much of the model file is read, at most ten times a second."""
+
     done_bytes: int
     total_bytes: int
 
@@ -115,6 +119,8 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
+    """A turn begins with this message."""
+
     text: str  # the user's message, as delivered
 
 
@@ -127,6 +133,8 @@ class MessageDelivered:
 
 @dataclass(frozen=True, slots=True)
 class PrefillProgress:
+    """How much of the new input is computed, at most ten times a second."""
+
     done: int  # tokens
     total: int
     tokens_per_s: float
@@ -134,11 +142,15 @@ class PrefillProgress:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
+    """The next piece of the answer."""
+
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta:
+    """The next piece of what the model thinks."""
+
     text: str
 
 
@@ -153,18 +165,24 @@ class GenerationProgress:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
+    """The model has begun to write a call."""
+
     call_id: str  # "call-<n>", unique in this process
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
+    """The next piece of a call that is being written."""
+
     call_id: str
     text: str  # arguments as the model writes them
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallReady:
+    """A call is complete and about to be dealt with."""
+
     call_id: str
     name: str
     arguments: dict[str, Any]
@@ -174,22 +192,28 @@ class ToolCallReady:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalNeeded:
+    """The worker waits for an ``Answer`` before it runs this call."""
+
     call_id: str
     name: str
     title: str
-    detail: str  # the exact command and folder
+    detail: str  # the exact command, control characters spelled out
     diff: str
     risky: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
+    """The next piece of what a running command prints."""
+
     call_id: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
+    """A call was dealt with: run, refused or skipped."""
+
     call_id: str
     name: str
     ok: bool
@@ -202,6 +226,8 @@ class ToolFinished:
 
 @dataclass(frozen=True, slots=True)
 class MalformedCall:
+    """The model wrote a call that cannot be read."""
+
     reason: str
     raw: str
 
@@ -216,6 +242,8 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
+    """The turn is over, and saved where saving works."""
+
     outcome: Outcome
     usage: Usage
     session_id: str = ""
@@ -231,6 +259,8 @@ class QueueChanged:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
+    """The conversation is on disk."""
+
     session_id: str
     title: str
     tokens: int
@@ -241,11 +271,15 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class SessionList:
+    """The saved conversations, last used first."""
+
     sessions: tuple[SessionSummary, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ModeChanged:
+    """Another approval mode holds from the next call on."""
+
     mode: Mode
 
 
@@ -306,7 +340,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    pass
+    """Write the conversation to disk now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,16 +352,18 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class New:
-    pass
+    """Begin a new conversation; the current one is saved."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListSessions:
-    pass
+    """Ask for a ``SessionList``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetMode:
+    """Change how much happens without asking."""
+
     mode: Mode
 
 

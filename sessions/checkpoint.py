@@ -27,6 +27,7 @@ class Checkpoint:
 
     @property
     def header(self) -> kvc.Header:
+        """The fixed header of the file."""
         return self.envelope.header
 
     def text(self) -> bytes:

@@ -118,10 +118,12 @@ class Envelope:
 
     @property
     def payload_offset(self) -> int:
+        """Where the payload begins, bytes."""
         return TEXT_OFFSET + self.text_bytes
 
     @property
     def payload_end(self) -> int:
+        """Where the payload ends and trailers may begin, bytes."""
         return self.payload_offset + self.header.payload_bytes
 
 

@@ -7,6 +7,8 @@ from tools.base import Access
 
 
 class Verdict(StrEnum):
+    """What happens to a call."""
+
     ALLOW = "allow"
     ASK = "ask"
     REFUSE = "refuse"

@@ -61,13 +61,16 @@ class Conversation:
 
     @property
     def has_messages(self) -> bool:
+        """True when anything was said."""
         return len(self.transcript) > len(self.head)
 
     @property
     def is_saved(self) -> bool:
+        """True when the transcript is on disk, or there is nothing to keep."""
         return not self.has_messages or self.saved_tokens == self.transcript
 
     def render(self, items: Sequence[Item]) -> list[int]:
+        """Return the tokens of the next part of the conversation."""
         return self.chat.render(items)
 
     def feed(

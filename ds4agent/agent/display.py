@@ -45,6 +45,7 @@ class PlainStream:
         self._held = ""
 
     def feed(self, text: str) -> str:
+        """Return what is certain to be plain after this piece."""
         text = self._held + text
         self._held = ""
         unfinished = _UNFINISHED.search(text)

@@ -47,15 +47,19 @@ class EventStream:
             self._events.put(plain_event(event))
 
     def text(self, text: str) -> None:
+        """Add to the answer."""
         self._add(("text", ""), TextDelta, text)
 
     def thinking(self, text: str) -> None:
+        """Add to what the model thinks."""
         self._add(("thinking", ""), ThinkingDelta, text)
 
     def call_text(self, call_id: str, text: str) -> None:
+        """Add to a call that is being written."""
         self._add(("call", call_id), lambda joined: ToolCallDelta(call_id, joined), text)
 
     def tool_output(self, call_id: str, text: str) -> None:
+        """Add to the output of a running command."""
         self._add(("output", call_id), lambda joined: ToolOutput(call_id, joined), text)
 
     def close(self) -> None:

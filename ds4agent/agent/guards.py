@@ -64,6 +64,7 @@ class RepetitionWatch:
         self._n_since_check = 0
 
     def add(self, token_id: int) -> None:
+        """Note the next token of the answer."""
         self._ids.append(token_id)
         self._n_since_check += 1
 
@@ -82,6 +83,7 @@ class RepetitionWatch:
         return 0
 
     def is_hopeless(self, repeated: int) -> bool:
+        """Tell whether a repetition of this length ends the answer."""
         return repeated >= _HOPELESS
 
     def _run_length(self, period: int, limit: int) -> int:

@@ -57,10 +57,12 @@ class Mailbox:
 
     @property
     def mode(self) -> Mode:
+        """The approval mode for the next call."""
         return self._mode
 
     @property
     def is_quitting(self) -> bool:
+        """True once ``Quit`` was posted."""
         return self._is_quitting
 
     # --- any thread ---------------------------------------------------------------------------
@@ -155,6 +157,7 @@ class Mailbox:
             self._inbox.clear()
 
     def closed(self) -> None:
+        """The worker has ended: nothing is taken any more."""
         with self._changed:
             self._state = _State.CLOSED
 

@@ -60,6 +60,7 @@ class Meter:
         self._last_emit_s = 0.0
 
     def count_prefill(self, report: SyncReport) -> None:
+        """Add one prefill; the first of a turn tells what was reused."""
         if self._reused is None:
             self._reused = report.reused
         self._prefilled += report.prefilled
@@ -83,9 +84,11 @@ class Meter:
             self._stream.emit(GenerationProgress(self._round_generated, rate, n_context))
 
     def end_round(self) -> None:
+        """End an answer."""
         self._generate_s += time.monotonic() - self._round_start_s
 
     def usage(self, context_tokens: int, context_size: int) -> Usage:
+        """Return the sum of the turn."""
         return Usage(
             reused_tokens=self._reused if self._reused is not None else context_tokens,
             prefilled_tokens=self._prefilled,

@@ -76,10 +76,6 @@ class Controller:
         """True while there is something to interrupt."""
         return self.phase in _BUSY or self._turn_began > 0
 
-    @property
-    def n_queued(self) -> int:
-        return len(self._queue.texts)
-
     def take_back(self) -> bool:
         """Remember that the newest queued message was asked for; see ``QueueChanged``.
 
