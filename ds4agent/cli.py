@@ -43,11 +43,9 @@ def main(argv: list[str] | None = None, open_engine: Callable[..., Any] | None =
     arguments = sys.argv[1:] if argv is None else list(argv)
     _replace_closed_streams()
     try:
-        if arguments and arguments[0] in _SUBCOMMANDS:
-            return _subcommand(arguments)
-        return _agent(_parser().parse_args(arguments), open_engine)
-    except SystemExit as end:  # the parser's way to end: help, version, a wrong option
-        return end.code if isinstance(end.code, int) else 1
+        code = _run(arguments, open_engine)
+        sys.stdout.flush()  # at the exit it would be too late to deal with a reader that is gone
+        return code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -67,6 +65,15 @@ def main(argv: list[str] | None = None, open_engine: Callable[..., Any] | None =
             file=sys.stderr,
         )
         return 1
+
+
+def _run(arguments: list[str], open_engine: Callable[..., Any] | None) -> int:
+    try:
+        if arguments and arguments[0] in _SUBCOMMANDS:
+            return _subcommand(arguments)
+        return _agent(_parser().parse_args(arguments), open_engine)
+    except SystemExit as end:  # the parser's way to end: help, version, a wrong option
+        return end.code if isinstance(end.code, int) else 1
 
 
 class _Parser(argparse.ArgumentParser):

@@ -96,8 +96,10 @@ def delete_session(args: argparse.Namespace) -> int:
     if not args.yes:
         if not sys.stdin.isatty():
             raise UsageError("a deletion needs a yes", "Add --yes.")
-        question = f"delete {record.id[:_SHORT_ID]} {one_line(record.title, 60)!r}? [y/N] "
-        if input(question).strip().lower() not in ("y", "yes"):
+        title = one_line(record.title, 60)
+        sys.stdout.write(f"delete {record.id[:_SHORT_ID]} {title!r}? [y/N] ")
+        sys.stdout.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             _say("nothing was deleted")
             return 0
     with store.open_lock(record.id):  # not while another program has it open

@@ -1,5 +1,6 @@
 """Options, subcommands, and what the program says when something is wrong."""
 
+import io
 import json
 import os
 import subprocess
@@ -156,3 +157,30 @@ def test_names_of_folders_and_files_never_steer_the_terminal(tmp_path, monkeypat
         assert out and "\x1b" not in out + err and "\x07" not in out + err
     assert run("-p", "hi", "--chdir", "/no\x1b[31m") == 2
     assert "\x1b" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [("config", "show"), ("--help",)])
+def test_reader_that_is_gone_is_no_noise(arguments) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-m", "ds4agent", *arguments]
+    try:
+        done = subprocess.run(
+            command, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(("answer", "is_deleted"), [("", False), ("n\n", False), ("y\n", True)])
+def test_sessions_delete_asks_a_person(answer, is_deleted, capsys, monkeypatch) -> None:
+    run("-p", "remember me", "--output-format", "json")
+    identifier = json.loads(capsys.readouterr().out)["session_id"]
+    person = io.StringIO(answer)
+    person.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stdin", person)
+    assert run("sessions", "delete", identifier[:8]) == 0
+    assert ("nothing was deleted" in capsys.readouterr().out) is not is_deleted
+    assert run("sessions", "show", identifier) == (1 if is_deleted else 0)
