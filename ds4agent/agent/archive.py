@@ -188,6 +188,8 @@ class Archive:
         n_locked = 0
         while True:
             identifier = session_id(title, conversation.created_at)
+            if self._is_mine(identifier):
+                return  # taken for a save that failed
             if not folder.session_path(store.folder, identifier).exists():
                 try:
                     lock = store.open_lock(identifier)

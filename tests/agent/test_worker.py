@@ -1,6 +1,7 @@
 """The worker around the turn: opening, saving, resuming, replacing, failing, closing."""
 
 import dataclasses
+import resource
 import time
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from ds4agent.events import (
     TurnStarted,
 )
 from engine.errors import ModelFileError
+from sessions.identity import session_id
 from tests.agent.conftest import DEADLINE_S, call
 from tests.fakes.scripted_model import scripted_engine
 
@@ -260,6 +262,23 @@ def test_save_when_the_folder_cannot_be_written_warns_and_goes_on(open_rig, tmp_
     end = rig.turn("two")
     assert end.outcome is Outcome.DONE and end.session_id
     assert rig.texts() == "First.Second."
+
+
+def test_save_that_failed_keeps_its_id_for_the_next_try(open_rig, tmp_path) -> None:
+    rig = open_rig(["Fine."], store_folder=tmp_path / "kv")
+    rig.ready()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # like a full disk
+    try:
+        rig.turn("go")
+        rig.wait_idle()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert any("not saved" in text for text in errors(rig))
+    created_at = rig.conversation.created_at
+    rig.send(Save())
+    saved = rig.wait(Saved)
+    assert saved.session_id == session_id(b"go", created_at)
 
 
 def test_quit_mid_turn_saves_the_partial_answer(open_rig, tmp_path) -> None:
