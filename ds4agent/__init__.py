@@ -5,13 +5,17 @@
 ``paths``         where files live
 ``errors``        errors, and how they are told
 ``events``        everything the worker tells a screen, and everything a screen may ask
+``plain``         text made safe for a terminal
 ``agent``         the agent: the turn, the worker thread, approvals, the system prompt
 ``commands``      the slash commands
 ``headless``      one prompt without a screen
 ``tui``           the screen
 ``sessions_cli``  list, show and delete saved conversations
+``known_models``  the models that can be fetched by name
 ``models``        finding a model file; ``models_cli`` its commands
-``doctor``        what a bug report needs
+``model_facts``   what is in a model file, and the memory that it needs
+``pull``          fetching a model: ``download`` from the hub, ``packaged`` in parts, ``verify``
+``doctor``        what a bug report needs; ``doctor_checks`` what it looks at
 ``bench``         measuring the agent
 """
 
@@ -22,12 +26,20 @@ __all__ = [
     "commands",
     "config",
     "doctor",
+    "doctor_checks",
+    "download",
     "errors",
     "events",
     "headless",
+    "known_models",
+    "model_facts",
     "models",
     "models_cli",
+    "packaged",
     "paths",
+    "plain",
+    "pull",
     "sessions_cli",
     "tui",
+    "verify",
 ]

@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None, open_engine: Callable[..., Any] | None =
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:  # the program's outer edge: never a traceback on the screen
-        from ds4agent.agent.display import plain
+        from ds4agent.plain import plain
 
         line = plain(explain(error))  # it may quote what a file or a folder is called
         if is_expected(error):

@@ -13,10 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ds4agent import doctor_checks as checks
-from ds4agent.agent.display import plain
 from ds4agent.config import Config
 from ds4agent.doctor_checks import Finding
 from ds4agent.errors import Ds4Error
+from ds4agent.plain import plain
 from engine.errors import EngineError
 from mlx_kernels.errors import KernelError
 from tools.errors import ToolError

@@ -5,7 +5,6 @@ import locale
 import os
 import platform
 import shutil
-import stat
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ _DEVICES = ("metal", "cuda", "cpu", "mlx-cpu")
 _LEAST_PYTHON = (3, 11)
 _LEAST_CELLS = (60, 15)  # columns and rows below which the screen is cramped
 _VERSION_TIMEOUT_S = 5.0
-_MAX_ENTRIES = 50_000  # files and folders looked at for links: a fraction of a second
-_LINKING_FOLDERS = frozenset({".git", "node_modules", "site-packages", ".venv"})
 _PROGRAMS = {  # what each is for
     "rg": ("fast search", "Install ripgrep; a slower search is used until then."),
     "git": ("the model's view of changes", "Install git."),
@@ -148,7 +145,9 @@ def sandbox() -> list[Finding]:
 
 def workspace(cwd: Path) -> list[Finding]:
     """Look for files that other names outside the workspace may share."""
-    linked = _hard_linked(cwd)
+    from tools.sandbox.scan import shared_files
+
+    linked = shared_files(cwd)
     if not linked:
         return [Finding("workspace", True, str(cwd))]
     shown = ", ".join(str(path.relative_to(cwd)) for path in linked[:3])
@@ -246,26 +245,3 @@ def _existing(folder: Path) -> Path:
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder
-
-
-def _hard_linked(root: Path) -> list[Path]:
-    """Return regular files below ``root`` with more than one name, as far as the limit goes.
-
-    Stores of version control and packages link within themselves and are passed over.
-    """
-    linked: list[Path] = []
-    n_entries = 0
-    for folder, subfolders, names in os.walk(root):
-        subfolders[:] = [name for name in subfolders if name not in _LINKING_FOLDERS]
-        n_entries += len(names) + len(subfolders)
-        for name in names:
-            path = Path(folder, name)
-            try:
-                status = path.lstat()
-            except OSError:
-                continue  # gone since it was listed
-            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-                linked.append(path)
-        if n_entries > _MAX_ENTRIES:
-            break
-    return linked

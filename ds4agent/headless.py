@@ -117,6 +117,7 @@ class _Run:
         self._arguments: dict[str, dict[str, Any]] = {}
         self._end: TurnEnded | None = None
         self._failure = ""
+        self._warnings: dict[str, None] = {}  # in order, each once
         self._session_id = ""
         self._last_written = ""  # character
 
@@ -163,6 +164,8 @@ class _Run:
                         "ok": event.ok,
                     }
                 )
+            case Notice(text, level) if level != "info":
+                self._warnings[text] = None
             case PhaseChanged(Phase.FAILED, detail):
                 self._failure = detail
                 self._worker.send(Quit())
@@ -214,6 +217,8 @@ class _Run:
         error = self._end.error if self._end is not None else self._failure
         if error:
             result["error"] = error
+        if self._warnings:
+            result["warnings"] = list(self._warnings)
         return result
 
     def _end_line(self) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from math import prod
 from pathlib import Path
 
-from ds4agent.agent.display import one_line
 from ds4agent.models import gigabytes
+from ds4agent.plain import one_line
 from engine.chat.registry import chat_format_for
 from engine.engine import DEFAULT_CTX
 from engine.errors import EngineError, ModelFileError

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 from ds4agent import models, paths
-from ds4agent.agent.display import plain
 from ds4agent.config import load_config
 from ds4agent.errors import UsageError
 from ds4agent.known_models import BY_NAME, KNOWN_MODELS, KnownModel
 from ds4agent.models import FoundModel, gigabytes
+from ds4agent.plain import plain
 from ds4agent.pull import check_can_verify, present, pull
 from ds4agent.verify import remembered_sha256, verified_sha256
 

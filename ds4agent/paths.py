@@ -55,12 +55,6 @@ def log_file() -> Path:
     return folder / "ds4-agent.log"
 
 
-def history_file() -> Path:
-    """Return the file of prompts typed before, for recall in the composer."""
-    home = override()
-    return (home or platformdirs.user_state_path(_APP, appauthor=False)) / "history"
-
-
 def project_config_file(cwd: Path) -> Path | None:
     """Return the nearest ``.ds4/config.toml`` at or above ``cwd``, or None.
 

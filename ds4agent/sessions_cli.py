@@ -34,7 +34,7 @@ def add_parser(subparsers) -> None:
 def list_sessions(args: argparse.Namespace) -> int:
     """Print the saved conversations."""
     from ds4agent.agent.archive import session_list
-    from ds4agent.agent.display import one_line
+    from ds4agent.plain import one_line
     from sessions.store import SessionStore
 
     store = SessionStore(paths.kvcache_dir())
@@ -64,12 +64,11 @@ def list_sessions(args: argparse.Namespace) -> int:
 
 def show_session(args: argparse.Namespace) -> int:
     """Print the facts of one conversation, then its text with the markup of its model."""
-    from ds4agent.agent.archive import find_record
-    from ds4agent.agent.display import one_line, plain
+    from ds4agent.plain import one_line, plain
     from sessions.checkpoint import opened
     from sessions.store import SessionStore
 
-    record = find_record(SessionStore(paths.kvcache_dir()), args.id)
+    record = SessionStore(paths.kvcache_dir()).find(args.id)
     _say(f"id       {record.id}")
     _say(f"title    {one_line(record.title)}")
     _say(f"folder   {one_line(record.cwd) or 'unknown'}")
@@ -86,25 +85,28 @@ def show_session(args: argparse.Namespace) -> int:
 
 
 def delete_session(args: argparse.Namespace) -> int:
-    """Remove one conversation after a question."""
-    from ds4agent.agent.archive import find_record
-    from ds4agent.agent.display import one_line
+    """Remove one conversation after a question, a damaged one too."""
+    from ds4agent.plain import one_line
+    from sessions.errors import CheckpointError
     from sessions.store import SessionStore
 
     store = SessionStore(paths.kvcache_dir())
-    record = find_record(store, args.id)
+    try:
+        record = store.find(args.id)
+        identifier, title = record.id, one_line(record.title, 60)
+    except CheckpointError:
+        identifier, title = store.whole_id(args.id), "damaged"
     if not args.yes:
         if not sys.stdin.isatty():
             raise UsageError("a deletion needs a yes", "Add --yes.")
-        title = one_line(record.title, 60)
-        sys.stdout.write(f"delete {record.id[:_SHORT_ID]} {title!r}? [y/N] ")
+        sys.stdout.write(f"delete {identifier[:_SHORT_ID]} {title!r}? [y/N] ")
         sys.stdout.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             _say("nothing was deleted")
             return 0
-    with store.open_lock(record.id):  # not while another program has it open
-        store.delete(record.id)
-    _say(f"deleted {record.id}")
+    with store.open_lock(identifier):  # not while another program has it open
+        store.delete(identifier)
+    _say(f"deleted {identifier}")
     return 0
 
 

@@ -129,6 +129,29 @@ class SessionStore:
                 hint = f"Load another session; the damaged file is kept as {kept.name}."
                 raise ChecksumError(str(error), hint) from error
 
+    def whole_id(self, id_prefix: str) -> str:
+        """Return the one id that begins so, of a damaged conversation too.
+
+        Raises:
+            CheckpointError: none, or several.
+        """
+        return self._find(id_prefix)[0]
+
+    def find(self, id_prefix: str) -> SessionRecord:
+        """Return the one saved conversation whose id begins so, without reading its payload.
+
+        Raises:
+            CheckpointError: none, several, or it is damaged.
+        """
+        identifier, _ = self._find(id_prefix)
+        for record in self.list():
+            if record.id == identifier:
+                return record
+        reasons = [bad.reason for bad in self.damaged if bad.path.stem == identifier]
+        reason = reasons[0] if reasons else "it is of another kind"
+        short = identifier[:SHORT_ID_DIGITS]
+        raise CheckpointError(f"session {short} cannot be read: {reason}", _LIST_HINT)
+
     def delete(self, id_prefix: str) -> str:
         """Remove a conversation's files and return its id. Damaged ones can be removed too.
 

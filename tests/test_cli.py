@@ -135,6 +135,17 @@ def test_sessions_list_show_and_delete(capsys) -> None:
     assert "no saved session" in capsys.readouterr().err
 
 
+def test_sessions_delete_removes_a_damaged_one(capsys) -> None:
+    run("-p", "remember me", "--output-format", "json")
+    identifier = json.loads(capsys.readouterr().out)["session_id"]
+    path = paths.kvcache_dir() / f"{identifier}.kv"
+    path.write_bytes(path.read_bytes()[:60])
+    assert run("sessions", "show", identifier[:8]) == 1
+    assert "cannot be read" in capsys.readouterr().err
+    assert run("sessions", "delete", identifier[:8], "--yes") == 0
+    assert not path.exists()
+
+
 def test_config_show_says_where_values_come_from(capsys, monkeypatch) -> None:
     monkeypatch.setenv("DS4_CTX", "4096")
     assert run("config", "show", "--origin") == 0

@@ -14,7 +14,6 @@ def test_every_path_is_below_ds4_home_when_it_is_set(tmp_path, monkeypatch):
         paths.models_dir(),
         paths.config_file(),
         paths.log_file(),
-        paths.history_file(),
     ]
     assert all(place.is_relative_to(tmp_path / "all") for place in places)
     assert len(set(places)) == len(places)

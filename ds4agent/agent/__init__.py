@@ -13,7 +13,6 @@
 ``mailbox``       commands from other threads, the queue, the interrupt
 ``event_stream``  events to other threads
 ``meter``         what a turn costs
-``display``       text made safe for a screen
 """
 
 __all__ = [
@@ -22,7 +21,6 @@ __all__ = [
     "archive",
     "calls",
     "conversation",
-    "display",
     "event_stream",
     "guards",
     "loop",

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 
 from ds4agent.agent.conversation import Conversation, Progress
-from ds4agent.agent.display import one_line
 from ds4agent.events import HistoryEntry, Saved, SessionList, SessionSummary
+from ds4agent.plain import one_line
 from engine.chat.format import System, ToolSpec
 from engine.engine import Engine
 from engine.errors import StateMismatch
@@ -15,7 +15,7 @@ from sessions import folder
 from sessions.errors import CheckpointError
 from sessions.identity import normalise_title, session_id
 from sessions.locks import SessionLock
-from sessions.record import SessionMeta, SessionRecord
+from sessions.record import SessionMeta
 from sessions.store import SessionStore
 
 _LOCK_ATTEMPTS = 5  # other programs that began with the same words in the same seconds
@@ -91,7 +91,7 @@ class Archive:
             StateMismatch: it was made with another model.
         """
         store = self._require_store()
-        record = find_record(store, id_prefix)
+        record = store.find(id_prefix)
         fingerprint = self._engine.info.fingerprint
         if record.fingerprint != fingerprint:
             raise StateMismatch(
@@ -216,26 +216,6 @@ class Archive:
                 "saved conversations are switched off", "Start without --no-save."
             )
         return self._store
-
-
-def find_record(store: SessionStore, id_prefix: str) -> SessionRecord:
-    """Return the one sound saved conversation whose id begins so.
-
-    Raises:
-        CheckpointError: there is none, or there are several.
-    """
-    prefix = id_prefix.strip().lower()
-    matches = [record for record in store.list() if prefix and record.id.startswith(prefix)]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise CheckpointError(
-            f"{len(matches)} saved sessions begin with {prefix}", "Type more digits of the id."
-        )
-    for damaged in store.damaged:
-        if prefix and damaged.path.name.startswith(prefix):
-            raise CheckpointError(f"session {prefix} cannot be read: {damaged.reason}", _LIST_HINT)
-    raise CheckpointError(f"no saved session begins with {prefix!r}", _LIST_HINT)
 
 
 def session_list(store: SessionStore | None, fingerprint: str) -> SessionList:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ds4agent.agent.approval import ApprovalPolicy, Verdict
-from ds4agent.agent.display import one_line
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.errors import explain
@@ -17,6 +16,7 @@ from ds4agent.events import (
     ToolCallReady,
     ToolFinished,
 )
+from ds4agent.plain import one_line
 from engine.chat.format import ToolCall
 from tools.base import Access, Preview, ToolResult
 from tools.errors import ToolError

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ds4agent.agent.display import PlainStream, plain_event
 from ds4agent.events import Event, TextDelta, ThinkingDelta, ToolCallDelta, ToolOutput
+from ds4agent.plain import PlainStream, plain_event
 
 _INTERVAL_S = 0.05  # at most 20 text events a second reach the screen
 

@@ -60,7 +60,7 @@ from collections.abc import Callable
 
 from ds4agent import paths
 from ds4agent.agent.approval import ApprovalPolicy
-from ds4agent.agent.archive import Archive, find_record, session_list
+from ds4agent.agent.archive import Archive, session_list
 from ds4agent.agent.calls import CallRunner
 from ds4agent.agent.conversation import Conversation, Progress
 from ds4agent.agent.event_stream import EventStream
@@ -242,7 +242,7 @@ class AgentWorker:
         if self._store is None:
             raise Ds4Error("saved conversations are switched off", "Start without --no-save.")
         if self._start.resume_id:
-            return find_record(self._store, self._start.resume_id)
+            return self._store.find(self._start.resume_id)
         latest = self._store.latest(str(self._settings.cwd))
         if latest is None:
             raise Ds4Error(

@@ -1,19 +1,17 @@
-"""Make untrusted text safe to show: what models and files say never steers the terminal."""
+"""Make untrusted text safe to show: what models and files say never steers the terminal.
+
+Events come without control sequences; what the screen adds is about cells and characters.
+"""
 
 import re
 
-# Whole escape sequences first, so that their parameters do not stay behind as text.
-_ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # OSC, DCS, SOS, PM, APC: titles, clipboard, links
-    r"|\x1b[ -/]*[0-~]",  # two-character sequences
-    re.DOTALL,
-)
-# C0 except tab and newline, DEL, C1, and separators that only some line splitters know.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-# Direction overrides can make shown text differ from the text that runs.
-_BIDI = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
-_SURROGATES = re.compile(r"[\ud800-\udfff]")  # can't be encoded, so they can't be written out
+from ds4agent.plain import plain
+
+# What must not reach a screen, spelled out where a person judges it: controls except newline and
+# tab, separators that only some line splitters know, direction overrides, halves of characters.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_SEPARATORS = re.compile("[\u2028\u2029]")
+_SURROGATES = re.compile("[\ud800-\udfff]")  # can't be encoded, so they can't be written out
 
 TAB_CELLS = 4
 
@@ -22,10 +20,7 @@ def printable(text: str) -> str:
     """Return ``text`` without control sequences; newlines stay, tabs become spaces."""
     if text.isascii() and text.isprintable():
         return text
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    text = _ESCAPES.sub("", text)
-    text = _CONTROLS.sub("", text)
-    text = _BIDI.sub("", text)
+    text = _SEPARATORS.sub("", plain(text))
     text = _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
     return text.replace("\t", " " * TAB_CELLS)
 
@@ -41,9 +36,7 @@ def visible(text: str) -> str:
         code = ord(match.group())
         return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
-    for pattern in (_CONTROLS, _BIDI, _SURROGATES):
-        text = pattern.sub(spell, text)
-    return text.replace("\t", " " * TAB_CELLS)
+    return _CONTROLS.sub(spell, text).replace("\t", " " * TAB_CELLS)
 
 
 def one_line(text: str) -> str:

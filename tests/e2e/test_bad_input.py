@@ -72,6 +72,9 @@ def test_session_folder_that_is_a_file_keeps_the_answer(
     assert done.returncode == 0 and "The answer." in done.stdout
     assert "kvcache" in done.stderr and "Traceback" not in done.stderr
     assert (tmp_path / "ds4" / "kvcache").read_text(encoding="utf-8") == "in the way"
+    arguments = ["-p", "hi", "--output-format", "json"]
+    result = json.loads(scripted(["Again."], *arguments, DS4_HOME=str(tmp_path / "ds4")).stdout)
+    assert result["result"] == "Again." and "kvcache" in result["warnings"][0]
 
 
 def test_damaged_conversation_is_refused_and_kept(

@@ -224,6 +224,17 @@ def test_delete_removes_a_session_and_its_side_file(store: SessionStore) -> None
         store.delete(saved.id)
 
 
+def test_find_names_one_sound_session_or_says_why_not(store: SessionStore) -> None:
+    saved = save(store)
+    assert store.find(saved.id[:5]).id == store.whole_id(saved.id[:5].upper()) == saved.id
+    saved.path.write_bytes(b"KVC")
+    with pytest.raises(CheckpointError, match=f"{saved.id[:8]} cannot be read"):
+        store.find(saved.id)
+    assert store.whole_id(saved.id[:5]) == saved.id
+    with pytest.raises(CheckpointError, match="not a session id"):
+        store.find("xyz")
+
+
 def test_delete_removes_a_damaged_session_too(store: SessionStore) -> None:
     saved = save(store)
     saved.path.write_bytes(b"KVC")

@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from ds4agent.agent.display import PlainStream, one_line, plain, plain_event
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.events import (
     GenerationProgress,
@@ -16,6 +15,7 @@ from ds4agent.events import (
     ToolCallReady,
     ToolOutput,
 )
+from ds4agent.plain import PlainStream, one_line, plain, plain_event
 
 CASES = [
     ("plain text\twith\nlines", "plain text\twith\nlines"),
