@@ -203,9 +203,8 @@ def test_buffer_holds_float16_and_reads_back_what_was_written(
     assert np.array_equal(other.read()[0], read_keys)
 
 
-def test_cpu_buffer_takes_the_bytes_that_memory_is_counted_with(ops: Ops) -> None:
-    if ops.device != "cpu":
-        pytest.skip("needs the cpu device")
+def test_cpu_buffer_takes_the_bytes_that_memory_is_counted_with() -> None:
+    ops = open_ops("cpu")
     assert ops.kv_buffer(2, 8, max_rows=4).keys.itemsize == ops.kv_value_bytes
 
 
