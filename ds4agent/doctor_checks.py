@@ -85,8 +85,8 @@ def settings(cwd: Path) -> tuple[Config, list[Finding]]:
 
 def devices(wanted: str) -> list[Finding]:
     """Look at what can compute, and whether the wanted device is among it."""
+    from mlx_kernels.devices import resolve_device
     from mlx_kernels.errors import DeviceError
-    from mlx_kernels.ops import resolve_device
 
     findings = []
     for device in _DEVICES:

@@ -15,8 +15,9 @@ from engine.gguf_file import GgufFile
 from engine.memory import available_bytes, check_fits
 from engine.tokenizer import Tokenizer
 from mlx_kernels.blocks import BLOCK
+from mlx_kernels.devices import open_ops
 from mlx_kernels.errors import KernelError
-from mlx_kernels.ops import Ops, open_ops
+from mlx_kernels.ops import Ops
 
 
 def describe(

@@ -28,7 +28,7 @@ from engine.memory import available_bytes, check_fits
 from engine.session import DEFAULT_CHUNK_TOKENS, Session
 from engine.state import ModelInfo, SessionState
 from engine.tokenizer import Tokenizer
-from mlx_kernels.ops import open_ops
+from mlx_kernels.devices import open_ops
 
 DEFAULT_CTX = 8192  # tokens; enough for a coding task, and some 0.5 GiB of keys and values
 _GPU_CHUNK_TOKENS = 512  # of prefill: enough rows to keep a GPU busy
@@ -67,7 +67,7 @@ class Engine:
 
         Args:
             path: A GGUF file.
-            device: One of ``mlx_kernels.ops.DEVICES``.
+            device: One of ``mlx_kernels.devices.DEVICES``.
             ctx: Context length in tokens; 0 for the model's own, at most ``DEFAULT_CTX``.
             progress: Called with bytes of the file decoded and to decode.
             cancel: Looked at between tensors.

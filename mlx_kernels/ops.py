@@ -1,4 +1,4 @@
-"""The list of operations a model is written with, and the choice of the device that runs them.
+"""The list of operations a model is written with.
 
 A model file computes only with these operations, with ``+`` and with basic slicing and reshaping,
 so one text serves two array worlds: *cpu* (NumPy arrays, evaluated at once, BLAS) and *gpu* (MLX
@@ -9,9 +9,6 @@ Axes: T positions, C channels of the residual stream, H query heads, Hkv key and
 values of a head, V vocabulary. All activations are float32.
 """
 
-import importlib
-import importlib.util
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,11 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from mlx_kernels.blocks import PackedMatrix
-from mlx_kernels.errors import DeviceError
 
 Array = Any  # numpy.ndarray in the cpu world, mlx.core.array in the gpu world
-
-DEVICES = ("auto", "metal", "cuda", "cpu", "mlx-cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,60 +112,3 @@ class Ops(Protocol):
 
     def to_host(self, x: Array) -> np.ndarray:
         """Evaluate and return a float32 NumPy array."""
-
-
-def resolve_device(name: str) -> str:
-    """Turn a device name of a person into a concrete one.
-
-    ``auto`` is ``metal`` where MLX has it, else ``cuda``, else ``cpu``.
-
-    Raises:
-        DeviceError: the device is unknown or does not exist here.
-    """
-    if name not in DEVICES:
-        raise DeviceError(f"unknown device {name!r}", f"Use one of {', '.join(DEVICES)}.")
-    if name == "cpu":
-        return name
-    if importlib.util.find_spec("mlx") is None:
-        if name == "auto":
-            return "cpu"
-        raise DeviceError(f"device {name} needs mlx, which is not installed", _install_hint(name))
-    available = _available()
-    if name == "auto":
-        return next((device for device in ("metal", "cuda") if device in available), "cpu")
-    if name not in available:
-        raise DeviceError(f"mlx finds no {name} device on this computer", _install_hint(name))
-    return name
-
-
-def open_ops(device: str) -> Ops:
-    """Return the operations of a device ("auto" included).
-
-    Work of the gpu world belongs to the thread that called this: MLX streams are thread-local,
-    and an array that is not evaluated yet can't be used by another thread.
-
-    Raises:
-        DeviceError: the device does not exist here.
-    """
-    device = resolve_device(device)
-    if device == "cpu":
-        return importlib.import_module("mlx_kernels.cpu.operations").CpuOps()
-    return importlib.import_module("mlx_kernels.gpu.operations").MlxOps(device)
-
-
-def _available() -> set[str]:
-    try:
-        return importlib.import_module("mlx_kernels.gpu.operations").available_devices()
-    except ImportError as error:  # mlx without its backend: the shared library is missing
-        raise DeviceError(
-            f"mlx is installed but does not load: {error}", _install_hint("mlx-cpu")
-        ) from error
-
-
-def _install_hint(device: str) -> str:
-    if sys.platform == "darwin":
-        return "Use an Apple Silicon Mac with the mlx package, or --device cpu."
-    extra = "cpu" if device == "mlx-cpu" else "cuda"
-    if device == "metal":
-        return "Use --device cuda or --device cpu: Metal exists on Macs only."
-    return f"Install ds4-agent[{extra}] (exactly one of its mlx extras), or use --device cpu."

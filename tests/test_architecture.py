@@ -1,6 +1,7 @@
 """Imports point down, heavy libraries stay in their rooms, the wheel holds five packages."""
 
 import ast
+import graphlib
 import subprocess
 import sys
 import zipfile
@@ -52,6 +53,19 @@ def test_libraries_stay_in_their_rooms(package: str) -> None:
             assert not used & SCREEN_LIBRARIES, path
         if package not in ("engine", "mlx_kernels"):
             assert "mlx" not in used, path
+
+
+def test_modules_import_each_other_without_circles() -> None:
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for package in PACKAGES
+        for path in modules(package)
+    }
+    graph = {
+        name: {found for found in imports(path) if found in names and found != name}
+        for name, path in names.items()
+    }
+    list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, naming the circle
 
 
 def test_nothing_but_the_entry_imports_the_screen() -> None:

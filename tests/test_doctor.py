@@ -90,7 +90,7 @@ def test_a_missing_device_is_told_with_its_reason(monkeypatch):
     def refuse(name):
         raise DeviceError(f"no {name} here", "Use --device cpu.")
 
-    monkeypatch.setattr("mlx_kernels.ops.resolve_device", refuse)
+    monkeypatch.setattr("mlx_kernels.devices.resolve_device", refuse)
     found = finding("device")
     assert (found.is_good, found.text, found.next_step) == (
         False,

@@ -15,7 +15,7 @@ from engine.families.metadata import Facts
 from engine.families.registry import plan_for
 from engine.gguf_file import GgufFile
 from mlx_kernels.cpu.operations import CpuOps
-from mlx_kernels.ops import open_ops
+from mlx_kernels.devices import open_ops
 from tests.fakes.tiny_gguf import write_tiny_gguf
 
 needs_mlx = pytest.mark.skipif(

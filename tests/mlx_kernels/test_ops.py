@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlx_kernels import ops as ops_module
-from mlx_kernels import reference
+from mlx_kernels import devices, reference
 from mlx_kernels.blocks import PackedMatrix
 from mlx_kernels.cpu import native, native_library
 from mlx_kernels.cpu.operations import CpuOps
+from mlx_kernels.devices import DEVICES, open_ops, resolve_device
 from mlx_kernels.errors import DeviceError
-from mlx_kernels.ops import DEVICES, Ops, RopeSpec, open_ops, resolve_device
+from mlx_kernels.ops import Ops, RopeSpec
 from tests.fakes.tiny_gguf import random_blocks
 
 HAS_MLX = importlib.util.find_spec("mlx") is not None
@@ -260,14 +260,14 @@ def test_unknown_device_raises_and_lists_the_known_ones() -> None:
 
 @pytest.mark.parametrize("name", ["metal", "cuda", "mlx-cpu"])
 def test_device_without_mlx_raises_with_a_hint(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops_module.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(DeviceError, match=f"device {name} needs mlx") as caught:
         resolve_device(name)
     assert caught.value.hint
 
 
 def test_auto_without_mlx_is_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops_module.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _: None)
     assert resolve_device("auto") == "cpu"
 
 
@@ -284,12 +284,12 @@ def test_auto_without_mlx_is_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_prefers_a_gpu_and_never_takes_mlx_cpu(
     available: set[str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ops_module, "_available", lambda: available)
+    monkeypatch.setattr(devices, "_available", lambda: available)
     assert resolve_device("auto") == expected
 
 
 @needs_mlx
 def test_gpu_that_is_not_there_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops_module, "_available", lambda: {"mlx-cpu"})
+    monkeypatch.setattr(devices, "_available", lambda: {"mlx-cpu"})
     with pytest.raises(DeviceError, match="no cuda device"):
         open_ops("cuda")
