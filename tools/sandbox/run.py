@@ -158,6 +158,8 @@ class _Running:
         self.first_output = b""
         self.n_output_bytes = 0
         self.exit_code: int | None = None
+        for fd in (output, status):
+            os.set_blocking(fd, False)
 
     @classmethod
     @contextmanager
@@ -211,7 +213,6 @@ class _Running:
         """Pass on output until the command ends; return why it must be stopped, "" if not."""
         poller = select.poll()
         for fd in (self._output, self._status):
-            os.set_blocking(fd, False)
             poller.register(fd, select.POLLIN)
         process_fd = os.pidfd_open(self._process.pid)
         poller.register(process_fd, select.POLLIN)
@@ -279,8 +280,22 @@ class _Running:
             return  # it has ended already, and with it everything in its namespace
         self._watch = TreeWatch(pid, self._limits)
 
+    def _learn_first(self) -> None:
+        """Wait until the first process in the sandbox is known, or there will be none.
+
+        A mechanism that is killed while it starts leaves that process behind: it waits for a
+        word of its parent, for ever, and nothing tells it that the parent is gone.
+        """
+        poller = select.poll()
+        poller.register(self._status, select.POLLIN)
+        deadline = time.monotonic() + _KILL_WAIT_S
+        while self._first_fd < 0 and self._process.poll() is None and time.monotonic() < deadline:
+            if poller.poll(_POLL_S * 1000) and not self._read_status():
+                break  # nothing more will come
+
     def _kill(self) -> None:
         """End every process of the sandbox and wait until the kernel says so."""
+        self._learn_first()
         if self._first_fd >= 0:
             try:
                 signal.pidfd_send_signal(self._first_fd, signal.SIGKILL)

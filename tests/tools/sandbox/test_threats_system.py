@@ -14,6 +14,7 @@ import pytest
 
 from tests.tools.sandbox.commands import Bash, python, refused, refused_python
 from tools.base import ToolResult
+from tools.sandbox.probe import open_sandbox
 from tools.toolbox import Toolbox
 
 pytestmark = pytest.mark.sandbox
@@ -267,6 +268,20 @@ def test_16_cancel_kills_within_a_second(root: Path, sandbox: None, mark: str) -
     assert time.monotonic() - cancelled_at < 1
     thread.join()
     assert not result.ok and "interrupted by the user" in result.text
+    assert alive(mark) == []
+
+
+def test_16_stop_while_the_sandbox_starts_leaves_nothing_behind(
+    root: Path, sandbox: None, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No patience, and a stop at each tenth of a millisecond: one in a hundred comes when the
+    # mechanism has made its first process and has not told of it yet.
+    monkeypatch.setattr("tools.sandbox.run._POLL_S", 0.0)
+    confined, _ = open_sandbox(root)
+    for i in range(200):
+        result = confined.run(f"sleep {mark}", i * 1e-4, threading.Event(), lambda data: None)
+        assert result.stopped_because == "timeout"
+    # The mechanism itself, stopped halfway, would name the command too.
     assert alive(mark) == []
 
 
