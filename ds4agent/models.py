@@ -124,10 +124,15 @@ def find_model(name_or_path: str | None, config: Config) -> Path:
     if wanted in BY_NAME:
         return _find_known(BY_NAME[wanted], found_models())
     path = Path(wanted).expanduser()
-    if path.is_file():
-        return path.absolute()
-    if path.is_dir():
-        raise ConfigError(f"model {wanted} is a folder, expected a GGUF file", "Name the file.")
+    try:
+        if path.is_file():
+            return path.absolute()
+        if path.is_dir():
+            raise ConfigError(f"model {wanted} is a folder, expected a GGUF file", "Name the file.")
+    except PermissionError as error:  # of the folder that it is in
+        raise ConfigError(
+            f"model {wanted} may not be read by this user", "Change the rights of its folder."
+        ) from error
     for model in found_models():
         if wanted in (model.path.name, model.path.stem):
             return model.path
@@ -199,7 +204,7 @@ def _files(place: Place) -> list[Path]:
         candidates = list(place.folder.glob(place.pattern))
     except OSError:  # an unreadable folder holds no model for us
         return []
-    return [path for path in candidates if path.is_file() and not path.name.startswith(".")]
+    return [path for path in candidates if os.path.isfile(path) and not path.name.startswith(".")]
 
 
 def _look_at(path: Path, place: Place) -> FoundModel:

@@ -240,10 +240,6 @@ class GgufFile:
 
 
 def _map(path: Path) -> mmap.mmap:
-    if path.is_dir():
-        raise ModelFileError(
-            f"{path} is a folder, expected a GGUF file", "Give the path of the .gguf file in it."
-        )
     try:
         with path.open("rb") as file:
             n_bytes = file.seek(0, 2)
@@ -255,6 +251,10 @@ def _map(path: Path) -> mmap.mmap:
     except FileNotFoundError as error:
         raise ModelFileError(
             f"there is no model file {path}", "Check the path, or pull a model first."
+        ) from error
+    except IsADirectoryError as error:
+        raise ModelFileError(
+            f"{path} is a folder, expected a GGUF file", "Give the path of the .gguf file in it."
         ) from error
     except PermissionError as error:
         raise ModelFileError(

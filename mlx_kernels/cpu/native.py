@@ -266,34 +266,6 @@ def attention(
     return out
 
 
-def take_rows(matrix: PackedMatrix, row_idx: np.ndarray) -> np.ndarray:
-    """Expand rows ``row_idx`` [T] of a packed matrix [N, K] -> [T, K] float32.
-
-    Raises:
-        TensorError: a row that does not exist, or a matrix that does not fit its shape.
-    """
-    matrix = _checked(matrix, matrix.shape[1])
-    row_idx = np.ascontiguousarray(row_idx, np.int64)
-    if row_idx.ndim != 1:
-        raise TensorError(f"row numbers have {row_idx.ndim} axes, expected 1")
-    if row_idx.size and not 0 <= row_idx.min() <= row_idx.max() < matrix.shape[0]:
-        raise TensorError(
-            f"row {row_idx.max() if row_idx.min() >= 0 else row_idx.min()} of a matrix of "
-            f"{matrix.shape[0]} rows"
-        )
-    out = np.empty((row_idx.size, matrix.shape[1]), np.float32)
-    if out.size:
-        _library().ds4_take_rows(
-            matrix.raw.ctypes.data,
-            matrix.type_id,
-            matrix.shape[1],
-            row_idx.ctypes.data,
-            row_idx.size,
-            out.ctypes.data,
-        )
-    return out
-
-
 def _library() -> ctypes.CDLL:
     library = lib.load_library()
     if library is None:

@@ -88,14 +88,6 @@ def load_library() -> ctypes.CDLL | None:
                 return None
             library.ds4_linear.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
             library.ds4_attention.argtypes = [ctypes.c_void_p]
-            library.ds4_take_rows.argtypes = [
-                ctypes.c_void_p,
-                ctypes.c_int32,
-                ctypes.c_int64,
-                ctypes.c_void_p,
-                ctypes.c_int64,
-                ctypes.c_void_p,
-            ]
             library.ds4_set_threads.argtypes = [ctypes.c_int]
             library.ds4_set_threads.restype = None
             library.ds4_set_path.argtypes = [ctypes.c_char_p]

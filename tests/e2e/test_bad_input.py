@@ -118,6 +118,16 @@ def test_folder_without_permission() -> None:
             env={**os.environ, "HOME": str(home)},
         )
         assert_one_clear_line(done, "locked", "permission")
+        model = str(locked / "model.gguf")
+        done = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, "--chdir", folder, "-m", model, "-p", "hi"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            timeout=120,
+            env={**os.environ, "HOME": str(home)},
+        )
+        assert_one_clear_line(done, "model.gguf", "may not be read")
 
 
 def call(name: str, **arguments: object) -> str:

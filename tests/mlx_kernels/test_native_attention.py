@@ -6,9 +6,12 @@ import pytest
 from mlx_kernels.cpu import native
 from mlx_kernels.errors import TensorError
 
-pytestmark = pytest.mark.skipif(
-    not native.is_available(), reason="needs the compiled CPU kernels (a C compiler at install)"
-)
+pytestmark = [
+    pytest.mark.usefixtures("path"),
+    pytest.mark.skipif(
+        not native.is_available(), reason="needs the compiled CPU kernels (a C compiler at install)"
+    ),
+]
 
 # positions, query heads, key heads, values of a head, cache rows, window
 CASES = [
@@ -22,13 +25,6 @@ CASES = [
     (9, 8, 2, 64, 600, 50),
     (70, 2, 1, 16, 200, 1),
 ]
-
-
-@pytest.fixture(params=["auto", "portable"], autouse=True)
-def path(request: pytest.FixtureRequest):
-    native.debug_set_path(request.param)
-    yield
-    native.debug_set_path("auto")
 
 
 def expected(queries, keys, values, window):

@@ -18,13 +18,6 @@ SMALL_BLOCKS = [2, 3, 6, 7, 8]
 RELATIVE = 1e-6
 
 
-@pytest.fixture(params=["auto", "portable"])
-def path(request: pytest.FixtureRequest):
-    native.debug_set_path(request.param)
-    yield request.param
-    native.debug_set_path("auto")
-
-
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(11)

@@ -23,13 +23,6 @@ ALL_TYPES = sorted(native.TYPES)
 FLOAT_SUM = 4e-6  # float32 sums of up to 1024 terms of both signs, relative to the sum of sizes
 
 
-@pytest.fixture(params=["auto", "portable"])
-def path(request: pytest.FixtureRequest):
-    native.debug_set_path(request.param)
-    yield request.param
-    native.debug_set_path("auto")
-
-
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)
@@ -191,22 +184,6 @@ def test_no_positions_and_no_rows_give_empty_arrays(rng):
     assert native.linear(np.empty((0, 256), np.float32), weight).shape == (0, 8)
     nothing = native.StackedWeight([PackedMatrix(12, np.empty(0, np.uint8), (0, 256))])
     assert native.linear(np.zeros((3, 256), np.float32), nothing).shape == (3, 0)
-
-
-@pytest.mark.parametrize("type_id", ALL_TYPES, ids=type_name)
-def test_rows_are_expanded_exactly(type_id, rng):
-    matrix = random_packed(type_id, 9, 256, rng)
-    rows = native.take_rows(matrix, np.array([8, 0, 8]))
-    # an integer times a scale plus an offset rounds twice in float32
-    np.testing.assert_allclose(rows, dense(matrix)[[8, 0, 8]], rtol=0, atol=1e-6)
-
-
-def test_rows_out_of_range_raise(rng):
-    matrix = random_packed(8, 4, 32, rng)
-    assert native.take_rows(matrix, np.array([], np.int64)).shape == (0, 32)
-    for wrong in (-1, 4):
-        with pytest.raises(TensorError, match=f"row {wrong} "):
-            native.take_rows(matrix, np.array([0, wrong]))
 
 
 def test_shapes_and_types_are_checked_before_the_call(rng):

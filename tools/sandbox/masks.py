@@ -5,7 +5,7 @@ a command and removed afterwards. Two commands may overlap, also of two programs
 folder under a running command would remove its protection. So a small register per workspace
 counts: each command holds a shared lock while it runs, and whoever is last removes what the
 register names, if it is still the same folder and still empty. After a crash the next command
-does it.
+does it, or the next start of the program in that workspace.
 """
 
 import fcntl
@@ -29,17 +29,12 @@ def scanned_and_masked(root: Path) -> Iterator[WorkspaceScan]:
     The scan happens under the lock. Else it could see a folder of another command that is gone
     when bubblewrap looks for it.
     """
-    name = hashlib.sha1(os.fsencode(root)).hexdigest()[:20]
-    folder = _register_folder()
-    register = os.open(folder / f"{name}.masks", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    users = os.open(folder / f"{name}.users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(register, fcntl.LOCK_EX)
+    with _register_of(root) as (register, users):
         created = _load(register)
         scan = scan_workspace(root)
         for mask in scan.masks:
             created += _create(root, mask)
-        _store(register, created)
+            _store(register, created)  # at once: a kill may come at any time
         fcntl.flock(users, fcntl.LOCK_SH)
         fcntl.flock(register, fcntl.LOCK_UN)
         try:
@@ -47,13 +42,36 @@ def scanned_and_masked(root: Path) -> Iterator[WorkspaceScan]:
         finally:
             fcntl.flock(register, fcntl.LOCK_EX)
             fcntl.flock(users, fcntl.LOCK_UN)
-            if _is_last(users):
-                for path, inode in reversed(_load(register)):
-                    _remove_if_ours(path, inode)
-                _store(register, [])
+            _sweep(register, users)
+
+
+def remove_leftovers(root: Path) -> None:
+    """Remove what a command left in the workspace whose program was killed."""
+    with _register_of(root) as (register, users):
+        _sweep(register, users)
+
+
+@contextmanager
+def _register_of(root: Path) -> Iterator[tuple[int, int]]:
+    """Open a workspace's register, locked, and the file that its running commands lock."""
+    name = hashlib.sha1(os.fsencode(root)).hexdigest()[:20]
+    folder = _register_folder()
+    register = os.open(folder / f"{name}.masks", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    users = os.open(folder / f"{name}.users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(register, fcntl.LOCK_EX)
+        yield register, users
     finally:
         os.close(users)
         os.close(register)
+
+
+def _sweep(register: int, users: int) -> None:
+    """Remove what the register names, unless a command is running."""
+    if _is_last(users):
+        for path, inode in reversed(_load(register)):
+            _remove_if_ours(path, inode)
+        _store(register, [])
 
 
 def _register_folder() -> Path:

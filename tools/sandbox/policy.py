@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.errors import SandboxUnavailable
-from tools.sandbox.scan import WorkspaceScan, scan_workspace
+from tools.sandbox.scan import WorkspaceScan
 
 # Read-only for every command. A folder that is a link, such as /bin, is made as a link.
 SYSTEM_FOLDERS = (
@@ -163,13 +163,6 @@ class SandboxPolicy:
     pinned: tuple[Path, ...] = ()
     protected: tuple[Path, ...] = ()
     masks: tuple[Path, ...] = ()  # protected folders that do not exist; empty while it runs
-
-
-def default_policy(
-    root: Path, homes: tuple[Path, ...], environ: Mapping[str, str]
-) -> SandboxPolicy:
-    """Return the policy ``workspace`` for one command in ``root``."""
-    return with_scan(base_policy(root, homes, environ), scan_workspace(root))
 
 
 def base_policy(root: Path, homes: tuple[Path, ...], environ: Mapping[str, str]) -> SandboxPolicy:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tools.errors import SandboxUnavailable
 from tools.executables import find_trusted
+from tools.sandbox.masks import remove_leftovers
 from tools.sandbox.run import MECHANISMS, Mechanism, Sandbox
 from tools.text import one_line
 
@@ -53,7 +54,9 @@ def open_sandbox(root: Path) -> tuple[Sandbox | None, SandboxReport]:
         return None, report
     mechanism = next(known for known in MECHANISMS if known.name == report.name)
     try:
-        return Sandbox(root, mechanism, home_folders(), os.environ), report
+        sandbox = Sandbox(root, mechanism, home_folders(), os.environ)
+        remove_leftovers(sandbox.root)
+        return sandbox, report
     except SandboxUnavailable as error:
         return None, SandboxReport("", str(error), error.hint)
 

@@ -81,10 +81,6 @@ DS4_API int ds4_linear(const ds4_linear_args *args, const ds4_matrix *matrices);
 
 DS4_API int ds4_attention(const ds4_attention_args *args);
 
-/* Expand rows `ids` of a packed matrix to float32: out[i] = row ids[i]. */
-DS4_API int ds4_take_rows(const void *data, int32_t type, int64_t cols, const int64_t *ids,
-                          int64_t n_ids, float *out);
-
 /* Threads that compute, the caller included; takes effect with the next call. */
 DS4_API void ds4_set_threads(int n_threads);
 

@@ -34,11 +34,3 @@ const char *ds4_path_name(void) { return ds4_path()->name; }
 int ds4_interface(void) { return DS4_INTERFACE; }
 
 void ds4_set_threads(int n_threads) { pool_set_threads(n_threads); }
-
-int ds4_take_rows(const void *data, int32_t type, int64_t cols, const int64_t *ids, int64_t n_ids,
-                  float *out) {
-    int64_t bytes = row_bytes_of(type, cols);
-    for (int64_t i = 0; i < n_ids; i++)
-        ds4_expand_row(type, (const uint8_t *)data + ids[i] * bytes, cols, out + i * cols);
-    return DS4_OK;
-}

@@ -8,7 +8,7 @@ import pytest
 
 from tools.errors import SandboxUnavailable
 from tools.sandbox.linux_bwrap import bwrap_arguments
-from tools.sandbox.policy import Limits, SandboxPolicy, base_policy, default_policy
+from tools.sandbox.policy import Limits, SandboxPolicy, base_policy, with_scan
 from tools.sandbox.scan import scan_workspace, shared_files
 
 POLICY = SandboxPolicy(
@@ -133,4 +133,4 @@ def test_too_many_places_are_refused_not_skipped(root: Path) -> None:
     for n in range(700):
         (root / f"{n}.pem").touch()
     with pytest.raises(SandboxUnavailable, match="more than 600"):
-        default_policy(root, (), {})
+        with_scan(base_policy(root, (), {}), scan_workspace(root))

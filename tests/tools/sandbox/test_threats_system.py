@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -416,6 +417,28 @@ def test_23_no_residue_of_masks_also_with_two_runs_at_once(root: Path, sandbox: 
     for thread in threads:
         thread.join()
     assert all(result.exit_code == 1 for result in results) and len(results) == 16
+    assert list(root.iterdir()) == []
+
+
+def test_23_residue_of_a_killed_program_is_gone_at_the_next_start(
+    root: Path, sandbox: None
+) -> None:
+    program = (
+        "import sys, threading; from pathlib import Path; from tools.toolbox import Toolbox\n"
+        "box = Toolbox.from_folder(Path(sys.argv[1]))\n"
+        "box.run('bash', {'command': 'echo up; sleep 60'}, threading.Event(), "
+        "lambda text: print(text, flush=True))\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None and "up" in child.stdout.readline()
+    assert (root / ".git").is_dir()
+    child.kill()
+    child.communicate()
+    deadline = time.monotonic() + 10
+    while list(root.iterdir()) and time.monotonic() < deadline:
+        Toolbox.from_folder(root).close()  # the sandbox holds its lock until it has died too
     assert list(root.iterdir()) == []
 
 
