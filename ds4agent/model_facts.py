@@ -48,6 +48,8 @@ def _facts(gguf: GgufFile) -> dict[str, str]:
     architecture = str(meta.get("general.architecture", "not told"))
     n_params = sum(prod(tensor.shape) for tensor in gguf.tensors.values())
     types = Counter(BLOCK[tensor.type_id][0] for tensor in gguf.tensors.values())
+    context = meta.get(f"{architecture}.context_length", 0)
+    vocabulary = meta.get("tokenizer.ggml.tokens", [])
     listed = ", ".join(f"{name} {count}" for name, count in types.most_common())
     return {
         "file": str(gguf.path),
@@ -56,11 +58,16 @@ def _facts(gguf: GgufFile) -> dict[str, str]:
         "quantisation": gguf.quant_name,
         "parameters": f"{n_params / 1e6:,.0f} million",
         "size": f"{gigabytes(gguf.n_bytes)} ({gguf.n_bytes:,} bytes)",
-        "context": f"{meta.get(f'{architecture}.context_length', 0):,} tokens in training",
+        "context": f"{_number(context)} tokens in training",
         "tensors": f"{len(gguf.tensors)}: {listed}",
-        "vocabulary": f"{len(meta.get('tokenizer.ggml.tokens', [])):,} tokens",
+        "vocabulary": f"{_number(len(vocabulary) if isinstance(vocabulary, list) else 0)} tokens",
         "licence": str(meta.get("general.license", "not told")),
     }
+
+
+def _number(value: object) -> str:
+    """Write a number with its thousands apart; whatever else a file may hold there, as it is."""
+    return f"{value:,}" if isinstance(value, int) else repr(value)
 
 
 def _problems(
