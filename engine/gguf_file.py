@@ -176,7 +176,8 @@ class GgufFile:
 
         A file that doesn't say it is called by the type that holds most of its bytes' tensors.
         """
-        named = _FILE_TYPES.get(self.metadata.get("general.file_type"))
+        file_type = self.metadata.get("general.file_type")
+        named = _FILE_TYPES.get(file_type) if isinstance(file_type, int) else None
         if named is not None:
             return named
         if not self.tensors:

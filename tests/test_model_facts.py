@@ -14,6 +14,7 @@ def test_info_on_metadata_of_wrong_types_is_no_crash(tmp_path: Path) -> None:
     writer.add_string("llama.context_length", "many")
     writer.add_uint32("tokenizer.ggml.tokens", 5)
     writer.add_uint32("general.name", 7)
+    writer.add_array("general.file_type", [1, 2])
     writer.add_tensor("output_norm.weight", np.zeros(32, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
