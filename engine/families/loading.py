@@ -91,7 +91,7 @@ class WeightLoader:
         """Return a matrix as it lies in the mapped file."""
         info = self._gguf.tensors[name]
         rows, columns = info.shape
-        return PackedMatrix(info.type_id, self._gguf.data(name), (rows, columns))
+        return PackedMatrix(info.type_id, self._gguf.data(name), (rows, columns), name)
 
     def _count(self, names: Iterable[str]) -> None:
         self._done_bytes += sum(self._gguf.tensors[name].n_bytes for name in names)
