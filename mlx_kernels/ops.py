@@ -6,7 +6,14 @@ arrays, evaluated lazily; devices ``metal`` and ``cuda``). Device ``mlx-cpu`` ru
 on MLX's own CPU backend. It is slow, and there to prove both worlds equal where no GPU is.
 
 Axes: T positions, C channels of the residual stream, H query heads, Hkv key and value heads, D
-values of a head, V vocabulary. All activations are float32.
+values of a head, V vocabulary, E experts, F hidden values of one expert, K experts a position uses.
+All activations are float32.
+
+Bad input. A weight of an unknown type, with no rows, with a shape or bytes that do not fit, is a
+``TensorError`` of ``matrix`` and ``experts`` that names the tensor. Activations of a wrong shape
+or dtype are one of the operation. NaN and infinity in activations are one of the first matrix
+product in the cpu world, and of ``to_host`` in the gpu world, where nothing is known earlier: no
+operation hands them to a sampler.
 """
 
 from collections.abc import Sequence
@@ -18,6 +25,7 @@ import numpy as np
 from mlx_kernels.blocks import PackedMatrix
 
 Array = Any  # numpy.ndarray in the cpu world, mlx.core.array in the gpu world
+Experts = Any  # what ``Ops.experts`` returns, for ``Ops.moe`` only
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,11 @@ class Ops(Protocol):
 
     def matrix(self, parts: Sequence[PackedMatrix]) -> Array:
         """Take over weights: packed [out_i, in] matrices, used as one [out, in] with the first on
-        top. How they are held is the device's choice; ``linear`` understands the result."""
+        top. How they are held is the device's choice; ``linear`` understands the result.
+
+        Raises:
+            TensorError: see above; or the widths of the parts differ.
+        """
 
     def matrix_bytes(self, type_id: int, shape: tuple[int, ...]) -> int:
         """Memory that ``matrix`` takes for a packed matrix of that block format and shape."""
@@ -88,7 +100,9 @@ class Ops(Protocol):
     ) -> Array:
         """``linear`` of ``rms_norm(x, norm, eps)``."""
 
-    def gated_linear(self, x: Array, norm: Array, eps: float, gate_up: Array) -> Array:
+    def gated_linear(
+        self, x: Array, norm: Array, eps: float, gate_up: Array, clamp: float | None = None
+    ) -> Array:
         """``swiglu`` of ``normed_linear``: x [T, in], gate_up [2 F, in] -> [T, F]."""
 
     def rms_norm(self, x: Array, weight: Array, eps: float) -> Array:
@@ -97,18 +111,85 @@ class Ops(Protocol):
     def rope(self, x: Array, first_position: int, spec: RopeSpec) -> Array:
         """Rotate x [T, H, D], whose rows are positions ``first_position``, +1, ..."""
 
-    def swiglu(self, gate_up: Array) -> Array:
-        """silu(first half) * second half of [T, 2 F] -> [T, F]."""
+    def swiglu(self, gate_up: Array, clamp: float | None = None) -> Array:
+        """silu(gate) * up, the first and the second half of [T, 2 F] -> [T, F].
+
+        With ``clamp``, gate becomes min(gate, clamp) and up is limited to -clamp .. clamp before.
+        """
+
+    def experts(
+        self, gate: PackedMatrix, up: PackedMatrix, down: PackedMatrix, n_experts: int
+    ) -> Experts:
+        """Take over the weights of E experts, for ``moe``.
+
+        Args:
+            gate: [E * F, C]; expert e is the contiguous slice of F rows number e.
+            up: [E * F, C], of the same type as ``gate``.
+            down: [E * C, F]; expert e is the slice of C rows number e.
+            n_experts: E.
+
+        Raises:
+            TensorError: see above; or the shapes do not belong together.
+        """
+
+    def moe(
+        self,
+        x: Array,
+        experts: Experts,
+        expert_ids: Array,
+        expert_weights: Array,
+        clamp: float | None = None,
+    ) -> Array:
+        """Weighted sum of the experts that each position uses.
+
+        out[t] = sum over k of down[e] @ (w[t, k] * swiglu(gate[e] @ x[t], up[e] @ x[t], clamp))
+        with e = expert_ids[t, k] and w = expert_weights.
+
+        Args:
+            x: [T, C] float32.
+            experts: What ``experts`` returned.
+            expert_ids: [T, K] int32 from 0 to E - 1, an array of this world. A GPU does not look
+                at them before it uses them: whoever computes them there guarantees the range.
+            expert_weights: [T, K] float32, an array of this world.
+            clamp: See ``swiglu``.
+
+        Returns:
+            [T, C] float32.
+
+        Raises:
+            TensorError: a shape or dtype does not fit; in the cpu world also an id out of range.
+        """
 
     def kv_buffer(self, n_kv_heads: int, head_dim: int, max_rows: int) -> KvBuffer:
         """Make an empty buffer that grows up to ``max_rows`` positions."""
 
-    def attention(self, queries: Array, buffer: KvBuffer) -> Array:
-        """Causal attention of the last T positions over all rows of the buffer.
+    def attention(
+        self,
+        queries: Array,
+        buffer: KvBuffer,
+        window: int | None = None,
+        sinks: Array | None = None,
+    ) -> Array:
+        """Causal attention of the last T positions over the rows of the buffer.
 
-        Query head h reads key and value head h * Hkv // H. Scores are scaled by D ** -0.5.
-        [T, H, D] -> [T, H * D]. The rows of the T positions are already in the buffer.
+        Query head h reads key and value head h * Hkv // H. Scores are scaled by D ** -0.5. The
+        rows of the T positions are already in the buffer.
+
+        Args:
+            queries: [T, H, D] float32.
+            buffer: Holds at least T rows.
+            window: The query at position p sees positions p - window + 1 to p; at least 1. None:
+                all positions up to p.
+            sinks: [H] float32, a logit of each head that joins the maximum and the denominator of
+                its softmax as it is (not scaled) and contributes no value.
+
+        Returns:
+            [T, H * D] float32.
         """
 
     def to_host(self, x: Array) -> np.ndarray:
-        """Evaluate and return a float32 NumPy array."""
+        """Evaluate and return a float32 NumPy array.
+
+        Raises:
+            TensorError: it holds NaN or infinity (gpu world; see above).
+        """

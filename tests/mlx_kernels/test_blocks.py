@@ -3,7 +3,6 @@ import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
 
-from mlx_kernels import blocks
 from mlx_kernels.blocks import BLOCK, PackedMatrix, can_dequantize, dequantize
 from mlx_kernels.dense import decode_stacked
 from mlx_kernels.errors import TensorError
@@ -57,7 +56,7 @@ def test_dequantize_of_floats_equals_the_gguf_package(quant: str) -> None:
 def test_dequantize_is_the_same_in_chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = packed("Q4_K", 7, 512)
     whole = dequantize(matrix.type_id, matrix.raw, matrix.shape)
-    monkeypatch.setattr(blocks, "_CHUNK_VALUES", 3 * 256)
+    monkeypatch.setattr("mlx_kernels.blocks.decoding._CHUNK_VALUES", 3 * 256)
     assert np.array_equal(whole, dequantize(matrix.type_id, matrix.raw, matrix.shape))
 
 
@@ -76,9 +75,9 @@ def test_dequantize_of_a_wrong_byte_count_raises() -> None:
 
 
 def test_dequantize_of_a_format_without_decoder_names_it() -> None:
-    assert not can_dequantize(16)
-    with pytest.raises(TensorError, match="IQ2_XXS") as caught:
-        dequantize(16, np.zeros(66, np.uint8), (256,))
+    assert not can_dequantize(17)
+    with pytest.raises(TensorError, match="IQ2_XS") as caught:
+        dequantize(17, np.zeros(74, np.uint8), (256,))
     assert "Q4_K" in caught.value.hint
 
 
