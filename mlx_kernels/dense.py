@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from mlx_kernels.blocks import PackedMatrix, dequantize
+from mlx_kernels.blocks import PackedMatrix, check_matrix, dequantize
 from mlx_kernels.errors import TensorError
 
 _MAX_THREADS = 8  # decoding is bound by memory beyond that
@@ -23,13 +23,17 @@ def decode_stacked(parts: Sequence[PackedMatrix]) -> np.ndarray:
         [sum of R_i, C] float32.
 
     Raises:
-        TensorError: the widths differ, or a format is not decoded here.
+        TensorError: the widths differ, or a matrix is not what it says (see ``check_matrix``).
     """
+    for part in parts:
+        check_matrix(part)
     n_columns = parts[0].shape[1]
-    if any(part.shape[1] != n_columns for part in parts):
-        raise TensorError(
-            f"cannot stack matrices of widths {[part.shape[1] for part in parts]}, expected one"
-        )
+    for part in parts:
+        if part.shape[1] != n_columns:
+            raise TensorError(
+                f"{part.name or 'a matrix'} has {part.shape[1]} columns and cannot be stacked with "
+                f"{parts[0].name or 'one'} of {n_columns}, expected equal widths"
+            )
     dense = np.empty((sum(part.shape[0] for part in parts), n_columns), np.float32)
     slices = []  # type, packed rows, and the place of their values
     slice_rows = max(1, _SLICE_VALUES // n_columns)

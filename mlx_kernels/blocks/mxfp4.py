@@ -5,8 +5,8 @@ high nibble. A nibble is a float of one sign, two exponent bits and one mantissa
 
     value = (0, 0.5, 1, 1.5, 2, 3, 4 or 6, negative where bit 3 is set) * 2 ** (E - 127)
 
-E = 255 isn't a NaN here, as in the OCP microscaling specification, but 2 ** 128, as in the gguf
-package: 4 and 6 times it are infinite. The nibble 8 is 0 without a sign.
+From E = 253 the largest values exceed float32 and are infinite, and E = 255 is 2 ** 128 and not
+the NaN of the OCP microscaling specification: both as in the gguf package. Nibble 8 is plain 0.
 """
 
 import numpy as np

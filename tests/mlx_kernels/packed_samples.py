@@ -17,7 +17,10 @@ FACTORS = {
     12: (0, 2),
     13: (0, 2),
     14: (208,),
+    16: (0,),
+    39: (),  # no float16, but an exponent byte
 }
+_MXFP4 = 39
 
 
 def random_packed(
@@ -37,6 +40,8 @@ def random_packed(
     for at in FACTORS[type_id]:
         factors = rng.uniform(-0.01, 0.01, shape[:2]).astype(np.float16)
         raw[:, :, at : at + 2] = factors[..., None].view(np.uint8)
+    if type_id == _MXFP4:
+        raw[:, :, 0] = rng.integers(115, 122, shape[:2])  # 2 ** -12 to 2 ** -6
     return PackedMatrix(type_id, raw.reshape(-1), (n_rows, n_columns))
 
 
@@ -46,6 +51,8 @@ def full_packed(type_id: int, n_rows: int, n_columns: int, byte: int) -> PackedM
     raw = np.full((n_rows, n_columns // block.n_values, block.n_bytes), byte, np.uint8)
     for at in FACTORS[type_id]:
         raw[:, :, at : at + 2] = np.array([0.001], np.float16).view(np.uint8)
+    if type_id == _MXFP4:
+        raw[:, :, 0] = 117  # 2 ** -10
     return PackedMatrix(type_id, raw.reshape(-1), (n_rows, n_columns))
 
 
