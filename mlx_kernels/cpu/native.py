@@ -24,7 +24,7 @@ from mlx_kernels.blocks import BLOCK, PackedMatrix
 from mlx_kernels.cpu import native_library as lib
 from mlx_kernels.errors import DeviceError, TensorError
 
-TYPES = frozenset((0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 30))  # keys of BLOCK multiplied here
+TYPES = frozenset((0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 16, 30, 39))  # keys of BLOCK
 _GROUP = 32  # inputs that share an activation scale
 _METHODS = ("auto", "rows", "tiles", "floats")  # DS4_BY_... of csrc/ds4_native.h
 

@@ -12,7 +12,8 @@
 enum { COLS = 512, ROWS = 21, M = 8, HEADS = 4, KV_HEADS = 2, DIM = 64, N_KV = 300 };
 
 static const int TYPES[] = {T_F32,  T_F16,  T_BF16, T_Q4_0, T_Q4_1, T_Q5_0, T_Q5_1,
-                            T_Q8_0, T_Q2_K, T_Q3_K, T_Q4_K, T_Q5_K, T_Q6_K};
+                            T_Q8_0, T_Q2_K, T_Q3_K, T_Q4_K, T_Q5_K, T_Q6_K,
+                            T_IQ2_XXS, T_MXFP4};
 
 static uint16_t small_half(void) { return (uint16_t)(0x2000 + rand() % 512); } /* about 0.008 */
 
@@ -30,6 +31,7 @@ static uint8_t *random_weights(int type) {
         case T_Q2_K: memcpy(b + 80, &half, 2); memcpy(b + 82, &half, 2); break;
         case T_Q3_K: memcpy(b + 108, &half, 2); break;
         case T_Q6_K: memcpy(b + 208, &half, 2); break;
+        case T_MXFP4: b[0] = (uint8_t)(118 + rand() % 4); break;
         case T_Q4_1: case T_Q5_1: case T_Q4_K: case T_Q5_K: memcpy(b + 2, &half, 2); /* fallthrough */
         default: memcpy(b, &half, 2);
         }

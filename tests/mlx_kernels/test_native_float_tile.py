@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 ALL_TYPES = sorted(native.TYPES)
-SMALL_BLOCKS = [2, 3, 6, 7, 8]
+SMALL_BLOCKS = [2, 3, 6, 7, 8, 39]
 # Every weight is one rounding of 2^-24, and runs of 256 products are summed one after the other,
 # then up to 35 runs: some 10 units of 2^-24 of the sum of the sizes when roundings add at random.
 RELATIVE = 1e-6
@@ -128,3 +128,29 @@ def test_gate_is_right_for_small_and_huge_values(n_positions, size, path):
     with np.errstate(over="ignore"):
         expected = wide / (1 + np.exp(-wide)) * wide
     np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-25)
+
+
+def test_all_octets_signs_and_scales_of_iq2_xxs(path):
+    """A block of 256 values shows 32 octets: 8 rows show all; signs and scales go round."""
+    raw = np.zeros((16, 66), np.uint8)
+    raw[:, :2] = np.array([0.01], np.float16).view(np.uint8)
+    number = np.arange(16 * 8, dtype=np.uint32).reshape(16, 8)
+    octets = (4 * number[..., None] + np.arange(4, dtype=np.uint32)) % 256
+    signs = sum(((4 * number + j) % 128) << np.uint32(7 * j) for j in range(4))
+    words = signs | (number % 16) << np.uint32(28)
+    groups = np.concatenate([octets.astype(np.uint8), words[..., None].view(np.uint8)], axis=2)
+    raw[:, 2:] = groups.reshape(16, 64)
+    matrix = PackedMatrix(16, raw.reshape(-1), (16, 256))
+    shown = native.linear(np.eye(256, dtype=np.float32), native.StackedWeight([matrix])).T
+    np.testing.assert_array_equal(shown, dense(matrix).astype(np.float32))
+
+
+def test_all_codes_and_exponents_of_mxfp4(path):
+    """Subnormal scales included; the largest ones would overflow float32."""
+    exponents = np.arange(0, 248, dtype=np.uint8)
+    raw = np.empty((248, 17), np.uint8)
+    raw[:, 0] = exponents
+    raw[:, 1:] = np.arange(16, dtype=np.uint8) * 16 + np.arange(16, dtype=np.uint8)[::-1]
+    matrix = PackedMatrix(39, raw.reshape(-1), (248, 32))
+    shown = native.linear(np.eye(32, dtype=np.float32), native.StackedWeight([matrix])).T
+    np.testing.assert_array_equal(shown, dense(matrix).astype(np.float32))

@@ -70,7 +70,7 @@ def test_product_of_integer_activations_is_exact(type_id, n_columns, method, pat
 
 
 @pytest.mark.parametrize("n_columns", [32, 96, 576, 1056])
-@pytest.mark.parametrize("type_id", [2, 3, 6, 7, 8], ids=type_name)
+@pytest.mark.parametrize("type_id", [2, 3, 6, 7, 8, 39], ids=type_name)
 def test_small_blocks_need_no_multiple_of_256_columns(type_id, n_columns, path, rng):
     matrix = random_packed(type_id, 5, n_columns, rng)
     weight = dense(matrix)
@@ -208,7 +208,7 @@ def test_shapes_and_types_are_checked_before_the_call(rng):
 def test_matrices_are_checked_before_use(rng):
     good = random_packed(12, 8, 256, rng)
     bad = [
-        (PackedMatrix(16, good.raw, (8, 256)), "IQ2_XXS"),
+        (PackedMatrix(17, good.raw, (8, 256)), "IQ2_XS"),
         (PackedMatrix(12, good.raw[:-1], (8, 256)), "expected 1152"),
         (PackedMatrix(12, good.raw, (8, 128)), "columns"),
         (PackedMatrix(12, good.raw.view(np.int8), (8, 256)), "uint8"),

@@ -16,7 +16,7 @@
 
 /* Input j of four (byte j of every lane) of 8 rows, as floats. */
 AVX2_INLINE __m256 input_of(const int type, __m256i four, const int j) {
-    if (type == T_Q8_0)
+    if (is_signed_type(type))
         return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(four, 24 - 8 * j), 24));
     return _mm256_cvtepi32_ps(
         _mm256_and_si256(_mm256_srli_epi32(four, 8 * j), _mm256_set1_epi32(255)));
@@ -24,7 +24,7 @@ AVX2_INLINE __m256 input_of(const int type, __m256i four, const int j) {
 
 /* Packed formats: 8 groups or fewer of a weight tile become n_groups * 32 rows of the panel. */
 AVX2_INLINE void expand_tile(const int type, const weight_tile *t, int n_groups, float *panel) {
-    const int by16 = type == T_Q6_K || type == T_Q3_K || type == T_Q2_K;
+    const int by16 = has_runs_of_16(type);
     for (int g = 0; g < n_groups; g++)
         for (int step = 0; step < 8; step++) {
             const int run = by16 ? step / 4 : 0;
@@ -112,6 +112,8 @@ AVX2 void ds4_avx2_float_tile(int type, const uint8_t *rows, int64_t row_bytes, 
         TILE(T_Q5_0);
         TILE(T_Q5_1);
         TILE(T_Q8_0);
+        TILE(T_IQ2_XXS);
+        TILE(T_MXFP4);
         TILE(T_Q2_K);
         TILE(T_Q3_K);
         TILE(T_Q4_K);

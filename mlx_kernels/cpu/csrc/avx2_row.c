@@ -25,8 +25,12 @@ AVX2_INLINE __m256 products_signed(__m256i w, const int8_t *q) {
 /* A scale for each 32 values: Q4_K and Q5_K, and runs of eight small blocks. */
 AVX2_INLINE float row_by_32(const int type, const uint8_t *row, int64_t k, const int8_t *q,
                             const float *d, const float *s32) {
-    const int is_small = type != T_Q4_K && type != T_Q5_K;
-    const int bytes = is_small ? 8 * block_bytes32(type) : type == T_Q5_K ? 176 : 144;
+    const int is_small = type != T_Q4_K && type != T_Q5_K && type != T_IQ2_XXS;
+    const int is_signed = is_signed_type(type);
+    const int bytes = is_small            ? 8 * block_bytes32(type)
+                      : type == T_Q5_K    ? 176
+                      : type == T_IQ2_XXS ? 66
+                                          : 144;
     __m256 acc[4], offsets = _mm256_setzero_ps();
     float rest = 0;
     for (int i = 0; i < 4; i++) acc[i] = _mm256_setzero_ps();
@@ -38,12 +42,12 @@ AVX2_INLINE float row_by_32(const int type, const uint8_t *row, int64_t k, const
             unpack8x32(type, row, u, &s, &o);
         else
             unpack256_by_32(type, row, u, &s, &o);
-        if (type != T_Q8_0) offsets = _mm256_fmadd_ps(o, _mm256_loadu_ps(s32), offsets);
+        if (!is_signed) offsets = _mm256_fmadd_ps(o, _mm256_loadu_ps(s32), offsets);
         _mm256_store_ps(scales, _mm256_mul_ps(s, _mm256_loadu_ps(d)));
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++) {
-            __m256 p = type == T_Q8_0 ? products_signed(u[g], q + 32 * g)
-                                      : products(u[g], q + 32 * g);
+            __m256 p = is_signed ? products_signed(u[g], q + 32 * g)
+                                 : products(u[g], q + 32 * g);
             acc[g & 3] = _mm256_fmadd_ps(p, _mm256_broadcast_ss(scales + g), acc[g & 3]);
         }
     }
@@ -51,7 +55,7 @@ AVX2_INLINE float row_by_32(const int type, const uint8_t *row, int64_t k, const
         for (; k > 0; k -= 32, row += bytes / 8, q += 32, d++, s32++) {
             float s, o;
             __m256i u = unpack32(type, row, &s, &o);
-            __m256 p = type == T_Q8_0 ? products_signed(u, q) : products(u, q);
+            __m256 p = is_signed ? products_signed(u, q) : products(u, q);
             acc[0] = _mm256_fmadd_ps(p, _mm256_set1_ps(s * *d), acc[0]);
             rest += o * *s32;
         }
@@ -119,6 +123,8 @@ AVX2 float ds4_avx2_row_dot(int type, const uint8_t *row, const activations *a, 
     case T_Q5_0: return row_by_32(T_Q5_0, row, k, q, d, s32);
     case T_Q5_1: return row_by_32(T_Q5_1, row, k, q, d, s32);
     case T_Q8_0: return row_by_32(T_Q8_0, row, k, q, d, s32);
+    case T_MXFP4: return row_by_32(T_MXFP4, row, k, q, d, s32);
+    case T_IQ2_XXS: return row_by_32(T_IQ2_XXS, row, k, q, d, s32);
     case T_Q4_K: return row_by_32(T_Q4_K, row, k, q, d, s32);
     case T_Q5_K: return row_by_32(T_Q5_K, row, k, q, d, s32);
     case T_Q2_K: return row_by_16(T_Q2_K, row, k, q, d, s16);

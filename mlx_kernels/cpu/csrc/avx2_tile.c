@@ -5,7 +5,7 @@
  * four activation bytes spread over the register. The 16-bit sums of several such steps are added
  * before they are widened; how many fit depends on the largest weight:
  *     15 * 127 * 2 * 8 = 30480 (4 bits), 31 * 127 * 2 * 4 = 31496 (5), 63 * 127 * 2 * 2 = 32004 (6).
- * Signed 8-bit weights allow one step and cost a sign transfer more.
+ * Signed weights cost a sign transfer more; those of 8 bits allow one step, of IQ2_XXS (43) two.
  * Unpacking costs about as much as multiplying with three activation rows, and is paid once.
  */
 #include "internal.h"
@@ -135,6 +135,8 @@ TILE(tile_q4_1, T_Q4_1, 1, 8, 0)
 TILE(tile_q5_0, T_Q5_0, 1, 4, 0)
 TILE(tile_q5_1, T_Q5_1, 1, 4, 0)
 TILE(tile_q8_0, T_Q8_0, 1, 1, 1)
+TILE(tile_iq2_xxs, T_IQ2_XXS, 1, 2, 1)
+TILE(tile_mxfp4, T_MXFP4, 1, 8, 1)
 TILE(tile_q2_k, T_Q2_K, 2, 4, 0)
 TILE(tile_q3_k, T_Q3_K, 2, 4, 0)
 TILE(tile_q4_k, T_Q4_K, 1, 8, 0)
@@ -149,6 +151,8 @@ void ds4_avx2_tile(int type, const uint8_t *rows, int64_t row_bytes, int n_rows,
     case T_Q5_0: tile_q5_0(rows, row_bytes, n_rows, a, m, y); break;
     case T_Q5_1: tile_q5_1(rows, row_bytes, n_rows, a, m, y); break;
     case T_Q8_0: tile_q8_0(rows, row_bytes, n_rows, a, m, y); break;
+    case T_IQ2_XXS: tile_iq2_xxs(rows, row_bytes, n_rows, a, m, y); break;
+    case T_MXFP4: tile_mxfp4(rows, row_bytes, n_rows, a, m, y); break;
     case T_Q2_K: tile_q2_k(rows, row_bytes, n_rows, a, m, y); break;
     case T_Q3_K: tile_q3_k(rows, row_bytes, n_rows, a, m, y); break;
     case T_Q4_K: tile_q4_k(rows, row_bytes, n_rows, a, m, y); break;

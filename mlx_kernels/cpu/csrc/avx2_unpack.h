@@ -24,6 +24,12 @@ AVX2_INLINE __m256i nibbles_256(const uint8_t *p) {
     return _mm256_and_si256(down, _mm256_set1_epi8(15));
 }
 
+/* The doubled values of MXFP4's four-bit floats. */
+AVX2_INLINE __m256i doubled_256(__m256i codes) {
+    const __m128i values = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), codes);
+}
+
 /* Bit i of the 32 at p becomes 16 in byte i. */
 AVX2_INLINE __m256i fifth_bits_256(const uint8_t *p) {
     const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202,
@@ -34,13 +40,14 @@ AVX2_INLINE __m256i fifth_bits_256(const uint8_t *p) {
     return _mm256_and_si256(v, _mm256_set1_epi8(16));
 }
 
-/* The 32 integers of one small block. Q8_0 alone has signed ones. */
+/* The 32 integers of one small block; see is_signed_type. */
 AVX2_INLINE __m256i integers32(const int type, const uint8_t *b) {
     switch (type) {
     case T_Q4_0: return nibbles_256(b + 2);
     case T_Q4_1: return nibbles_256(b + 4);
     case T_Q5_0: return _mm256_or_si256(nibbles_256(b + 6), fifth_bits_256(b + 2));
     case T_Q5_1: return _mm256_or_si256(nibbles_256(b + 8), fifth_bits_256(b + 4));
+    case T_MXFP4: return doubled_256(nibbles_256(b + 1));
     default: return load256(b + 2); /* T_Q8_0 */
     }
 }
@@ -56,12 +63,13 @@ AVX2_INLINE int block_bytes32(const int type) {
     case T_Q4_1: return 20;
     case T_Q5_0: return 22;
     case T_Q5_1: return 24;
+    case T_MXFP4: return 17;
     default: return 34;
     }
 }
 
 AVX2_INLINE __m256i unpack32(const int type, const uint8_t *b, float *s, float *o) {
-    *s = half_at(b);
+    *s = type == T_MXFP4 ? mxfp4_scale(b[0]) : half_at(b);
     *o = type == T_Q4_1 || type == T_Q5_1 ? half_at(b + 2) : bias_of(type) * *s;
     return integers32(type, b);
 }
@@ -84,6 +92,11 @@ AVX2_INLINE void unpack8x32(const int type, const uint8_t *b, __m256i u[8], __m2
         high = _mm_shuffle_epi8(high, apart);
         *s = _mm256_cvtph_ps(_mm_unpacklo_epi64(low, high));
         *o = _mm256_cvtph_ps(_mm_unpackhi_epi64(low, high));
+    } else if (type == T_MXFP4) {
+        float scales[8];
+        for (int g = 0; g < 8; g++) scales[g] = mxfp4_scale(b[g * bytes]);
+        *s = _mm256_loadu_ps(scales);
+        *o = _mm256_setzero_ps();
     } else {
         __m128i half = _mm_cvtsi32_si128(load_u16(b));
         half = _mm_insert_epi16(half, load_u16(b + bytes), 1);
@@ -118,9 +131,37 @@ AVX2_INLINE __m256i moved_bit(__m256i v, const int from, const int to) {
     return from < to ? _mm256_slli_epi16(bit, to - from) : _mm256_srli_epi16(bit, from - to);
 }
 
+/* IQ2_XXS: octets of magnitudes and of signs come from tables. */
+AVX2_INLINE void unpack256_iq2(const uint8_t *b, __m256i u[8], __m256 *s, __m256 *o) {
+    const uint64_t *grid = ds4_iq2_grid, *signs = ds4_iq2_signs;
+    const __m256i odd = _mm256_setr_epi32(1, 3, 5, 7, 1, 3, 5, 7);
+    __m256i first = _mm256_permutevar8x32_epi32(load256(b + 2), odd);
+    __m256i second = _mm256_permutevar8x32_epi32(load256(b + 34), odd);
+    __m256i words = _mm256_blend_epi32(first, second, 0xf0);
+    __m256 scales = _mm256_cvtepi32_ps(_mm256_srli_epi32(words, 28));
+    scales = _mm256_add_ps(scales, _mm256_set1_ps(0.5f));
+    *s = _mm256_mul_ps(scales, _mm256_set1_ps(half_at(b) * 0.25f));
+    *o = _mm256_setzero_ps();
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++) {
+        const uint8_t *octets = b + 2 + 8 * g;
+        uint32_t word = load_u32(octets + 4);
+        __m256i sizes = _mm256_setr_epi64x((int64_t)grid[octets[0]], (int64_t)grid[octets[1]],
+                                           (int64_t)grid[octets[2]], (int64_t)grid[octets[3]]);
+        __m256i minus = _mm256_setr_epi64x(
+            (int64_t)signs[word & 127], (int64_t)signs[word >> 7 & 127],
+            (int64_t)signs[word >> 14 & 127], (int64_t)signs[word >> 21 & 127]);
+        u[g] = _mm256_sub_epi8(_mm256_xor_si256(sizes, minus), minus);
+    }
+}
+
 /* Blocks of 256 with a scale for each 32 values: s and o hold 8 floats. */
 AVX2_INLINE void unpack256_by_32(const int type, const uint8_t *b, __m256i u[8], __m256 *s,
                                  __m256 *o) {
+    if (type == T_IQ2_XXS) {
+        unpack256_iq2(b, u, s, o);
+        return;
+    }
     const uint8_t *quants = type == T_Q5_K ? b + 48 : b + 16;
     /* The head: two halves, then the words a, b, c of six_bit_pairs. Becomes a b' b c' there. */
     const __m128i words = _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);

@@ -41,7 +41,7 @@ AVX2_INLINE void transpose_8x8(const __m256i r[8], uint8_t *to, int64_t stride) 
 /* Unpacks 8 groups of 8 rows, from group g of the tile on, into its rows first .. first + 8. */
 AVX2_INLINE void fill_eight(const int type, const uint8_t *const rows[8], int64_t offset,
                             weight_tile *t, int g, int first) {
-    const int by16 = type == T_Q6_K || type == T_Q3_K || type == T_Q2_K;
+    const int by16 = has_runs_of_16(type);
     __m256i u[8][8]; /* [row][group] */
     __m256 s[2][8], o[2][8];
     for (int r = 0; r < 8; r++) {
@@ -52,7 +52,7 @@ AVX2_INLINE void fill_eight(const int type, const uint8_t *const rows[8], int64_
                 s[h][r] = s2[h];
                 o[h][r] = o2[h];
             }
-        } else if (type == T_Q4_K || type == T_Q5_K) {
+        } else if (type == T_Q4_K || type == T_Q5_K || type == T_IQ2_XXS) {
             unpack256_by_32(type, rows[r] + offset, u[r], &s[0][r], &o[0][r]);
         } else {
             unpack8x32(type, rows[r] + offset, u[r], &s[0][r], &o[0][r]);

@@ -1,7 +1,7 @@
 /* The packed block formats of GGUF, in plain C. Every other path is checked against this one.
  *
- * All formats are the same idea: a run of 16 or 32 small unsigned integers u shares a scale s and
- * an offset o, and a weight is s * u + o. They differ in where the bits of u, s and o are kept.
+ * All formats are the same idea: a run of 16 or 32 small integers u shares a scale s and an offset
+ * o, and a weight is s * u + o. They differ in where the bits of u, s and o are kept.
  */
 #include "internal.h"
 
@@ -11,7 +11,7 @@ static const struct {
     [T_F32] = {1, 4},     [T_F16] = {1, 2},     [T_BF16] = {1, 2},    [T_Q4_0] = {32, 18},
     [T_Q4_1] = {32, 20},  [T_Q5_0] = {32, 22},  [T_Q5_1] = {32, 24},  [T_Q8_0] = {32, 34},
     [T_Q2_K] = {256, 84}, [T_Q3_K] = {256, 110}, [T_Q4_K] = {256, 144}, [T_Q5_K] = {256, 176},
-    [T_Q6_K] = {256, 210},
+    [T_Q6_K] = {256, 210}, [T_IQ2_XXS] = {256, 66}, [T_MXFP4] = {32, 17},
 };
 
 int ds4_block_values(int type) { return FORMATS[type].values; }
@@ -97,6 +97,35 @@ static void unpack_q6_k(const uint8_t *b, int8_t *u, float *s, float *o) {
     }
 }
 
+/* A half, then for each 32 values four bytes that select octets of magnitudes, and a word with four
+ * times 7 bits of signs and a scale of 4 bits on top. */
+static void unpack_iq2_xxs(const uint8_t *b, int8_t *u, float *s, float *o) {
+    float d = half_bits(load_u16(b));
+    for (int g = 0; g < 8; g++) {
+        const uint8_t *octets = b + 2 + 8 * g;
+        uint32_t word = load_u32(octets + 4);
+        for (int j = 0; j < 4; j++) {
+            uint64_t negative = ds4_iq2_signs[word >> (7 * j) & 127];
+            uint64_t magnitudes = ds4_iq2_grid[octets[j]];
+            for (int i = 0; i < 8; i++) {
+                int value = magnitudes >> (8 * i) & 255;
+                u[32 * g + 8 * j + i] = (int8_t)(negative >> (8 * i) & 1 ? -value : value);
+            }
+        }
+        fill2(s + 2 * g, d * (0.5f + (float)(word >> 28)) * 0.25f);
+        fill2(o + 2 * g, 0.0f);
+    }
+}
+
+/* Four-bit floats of the OCP Microscaling specification (E2M1), doubled to be integers. */
+static void unpack_mxfp4(const uint8_t *b, int8_t *u, float *s, float *o) {
+    static const int8_t DOUBLED[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    nibbles(b + 1, u);
+    for (int i = 0; i < 32; i++) u[i] = DOUBLED[u[i]];
+    fill2(s, mxfp4_scale(b[0]));
+    fill2(o, 0.0f);
+}
+
 void ds4_unpack(int type, const uint8_t *b, int8_t *u, float *s, float *o) {
     switch (type) {
     case T_Q4_0:
@@ -126,6 +155,8 @@ void ds4_unpack(int type, const uint8_t *b, int8_t *u, float *s, float *o) {
         fill2(s, half_bits(load_u16(b)));
         fill2(o, 0.0f);
         break;
+    case T_MXFP4: unpack_mxfp4(b, u, s, o); break;
+    case T_IQ2_XXS: unpack_iq2_xxs(b, u, s, o); break;
     case T_Q2_K: unpack_q2_k(b, u, s, o); break;
     case T_Q3_K: unpack_q3_k(b, u, s, o); break;
     case T_Q4_K:

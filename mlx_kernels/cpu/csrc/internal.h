@@ -22,8 +22,8 @@
 
 enum { /* GGUF tensor type numbers */
     T_F32 = 0, T_F16 = 1, T_Q4_0 = 2, T_Q4_1 = 3, T_Q5_0 = 6, T_Q5_1 = 7, T_Q8_0 = 8,
-    T_Q2_K = 10, T_Q3_K = 11, T_Q4_K = 12, T_Q5_K = 13, T_Q6_K = 14, T_BF16 = 30,
-    T_END = 31
+    T_Q2_K = 10, T_Q3_K = 11, T_Q4_K = 12, T_Q5_K = 13, T_Q6_K = 14, T_IQ2_XXS = 16,
+    T_BF16 = 30, T_MXFP4 = 39, T_END = 40
 };
 
 /* Activations of m rows, quantised per group: x = d * q, with |q| <= 127.
@@ -79,10 +79,33 @@ INLINE int64_t row_bytes_of(int type, int64_t cols) {
 /* m, rounded up to whole blocks of interleaved activation rows. */
 INLINE int64_t whole_blocks(int64_t m) { return (m + FLOAT_ROWS - 1) / FLOAT_ROWS * FLOAT_ROWS; }
 INLINE int is_float_type(int type) { return type == T_F32 || type == T_F16 || type == T_BF16; }
+/* Formats whose integers have a sign; they have no offset. */
+INLINE int is_signed_type(int type) {
+    return type == T_Q8_0 || type == T_IQ2_XXS || type == T_MXFP4;
+}
+/* Formats with a scale for each 16 values; the others have one for each 32. */
+INLINE int has_runs_of_16(int type) {
+    return type == T_Q2_K || type == T_Q3_K || type == T_Q6_K;
+}
 
 /* Unpacks one block: value i is s[i / 16] * u[i] + o[i / 16]. u fits a signed byte for every
  * format. s and o have one entry for each 16 values. */
 void ds4_unpack(int type, const uint8_t *block, int8_t *u, float *s, float *o);
+
+/* The 256 octets of magnitudes that an IQ2_XXS byte stands for, value i in byte i. */
+extern const uint64_t ds4_iq2_grid[256];
+
+/* The eight signs that 7 bits stand for: bytes of 0xff where negative. The eighth is their parity:
+ * an even number of the eight is negative. */
+extern const uint64_t ds4_iq2_signs[128];
+
+/* A power of two, 2^(e - 128): half the MXFP4 scale, for integers of twice the value. */
+INLINE float mxfp4_scale(uint8_t e) {
+    uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23; /* below: subnormal */
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
 
 /* Expands one row of any type to float32. */
 void ds4_expand_row(int type, const uint8_t *row, int64_t cols, float *out);
