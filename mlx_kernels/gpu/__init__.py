@@ -1,3 +1,5 @@
-"""The gpu world: MLX arrays, evaluated when they are needed. One module: ``operations``."""
+"""The gpu world: MLX arrays, evaluated when they are needed.
 
-__all__ = ["operations"]
+One file per operation (``attention``, ``embedding``, ``kv_buffer``, ``moe``, ``norm``, ``rope``,
+``swiglu``, ``dense_linear``); ``operations`` binds them. README.md tells how a kernel is written.
+"""
