@@ -29,13 +29,19 @@ from engine.chat.format import (
     ToolCall,
     ToolSpec,
 )
+from engine.chat.marks import MarkFinder
 from engine.chat.object_scanner import ObjectScanner, Progress, read_call
-from engine.chat.segments import example_arguments, find_mark, partial_mark
+from engine.chat.segments import example_arguments
+from engine.chat.syntax import Syntax
 
 _TAG, _TAG_END = "<tool_call>", "</tool_call>"
 _FENCE = "```"
 _THINK, _THINK_END = "<think>", "</think>"
+_TAG_ENDS = MarkFinder((_TAG_END,))
+_TEXT_MARKS, _FENCE_MARKS = MarkFinder((_TAG, _FENCE)), MarkFinder((_FENCE,))
+_THINK_ENDS = MarkFinder((_THINK_END,))
 _CANDIDATE = re.compile(r"\n[ \t]*|<tool_call>|```|\{")
+_TAGGED = re.compile("<tool_call>")
 _CALL_FENCES = frozenset({"", "json", "jsonc", "tool_call", "tool", "xml"})
 _CALL_KEYS = ("name", "arguments", "parameters")
 _MENTION = frozenset("`'\"<)")  # after the tag: a sentence about it, as in `<tool_call>`
@@ -65,9 +71,17 @@ class ChatmlParser:
     Attributes:
         finished: A call is complete, or broken: nothing after it counts.
         in_thinking: The reply is inside ``<think>``.
+        syntax: What the next token belongs to.
     """
 
-    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+    def __init__(self, tools: Sequence[ToolSpec], *, tagged_only: bool = False) -> None:
+        """Begin a reply.
+
+        Args:
+            tools: What may be called; without any, everything is text.
+            tagged_only: A call without its tags is text, because the reply itself is JSON.
+        """
+        self._candidate = _TAGGED if tagged_only else _CANDIDATE
         self._tools = {tool.name: tool for tool in tools}
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._state = _State.START
@@ -104,13 +118,24 @@ class ChatmlParser:
     def in_thinking(self) -> bool:
         return self._state is _State.THINK
 
+    @property
+    def syntax(self) -> Syntax:
+        if self._state in (_State.TAG, _State.AFTER_OBJECT):
+            return Syntax.STRUCTURAL
+        if self._state is not _State.OBJECT or not (self._has_started or self._wrapping == "tag"):
+            return Syntax.OUTSIDE
+        if not self._scanner.in_arguments:
+            return Syntax.STRUCTURAL
+        return Syntax.JSON_STRING if self._scanner.in_string else Syntax.JSON_STRUCTURAL
+
     def feed(self, data: bytes) -> list[ParserEvent]:
         """Take the next bytes of the reply and return what is now certain."""
         self._advance(self._decoder.decode(data))
         return self._take_events()
 
-    def finish(self) -> list[ParserEvent]:
-        """Flush what was held back. A call that was cut off is never completed."""
+    def finish(self, stopped: bool = False) -> list[ParserEvent]:
+        """Flush what was held back. A call that was cut off is never completed; one that lacks
+        only its last brace is, whether the model ``stopped`` or not: nothing of it is missing."""
         self._advance(self._decoder.decode(b"", final=True))
         state, tail, self._tail = self._state, self._tail, ""
         match state:
@@ -160,11 +185,11 @@ class ChatmlParser:
         return at
 
     def _on_think(self, text: str, at: int) -> int:
-        found, mark = find_mark(text[at:], (_THINK_END,))
-        self._events.append(Thinking(text[at : at + found]))
+        found, mark = _THINK_ENDS.find(text, at)
+        self._events.append(Thinking(text[at:found]))
         if mark:
             self._state = _State.AFTER_THINK
-        return at + found + len(mark)
+        return found + len(mark)
 
     def _on_after_think(self, text: str, at: int) -> int:
         while at < len(text) and text[at] == "\n":
@@ -178,7 +203,7 @@ class ChatmlParser:
             self._say(text[at:])
             return len(text)
         blank_to = self._blank_to(text, at)
-        for match in _CANDIDATE.finditer(text, at):
+        for match in self._candidate.finditer(text, at):
             found = match.group()
             if found[0] == "\n":
                 blank_to = match.end()
@@ -186,7 +211,7 @@ class ChatmlParser:
                 self._say(text[at : match.start()])
                 self._begin_candidate(found)
                 return match.end()
-        return self._say_decided(text, at, (_TAG, _FENCE))
+        return self._say_decided(text, at, _TEXT_MARKS)
 
     def _blank_to(self, text: str, at: int) -> int:
         """Return where the white space at the start of this line ends, -1 if not at its start."""
@@ -266,7 +291,7 @@ class ChatmlParser:
                 self._say(text[at : match.end()])
                 self._state = _State.TEXT
                 return match.end()
-        return self._say_decided(text, at, (_FENCE,))
+        return self._say_decided(text, at, _FENCE_MARKS)
 
     # --- calls ---------------------------------------------------------------------------------
 
@@ -370,15 +395,15 @@ class ChatmlParser:
         return at
 
     def _on_broken_tag(self, text: str, at: int) -> int:
-        found, mark = find_mark(text[at:], (_TAG_END,))
-        self._after.append(text[at : at + found] + mark)
+        found, mark = _TAG_ENDS.find(text, at)
+        self._after.append(text[at:found] + mark)
         if mark:
             is_clean = "".join(self._after).strip() == _TAG_END
             if is_clean and self._is_usable_without_brace():
                 self._complete("}")
             else:
                 self._fail(self._why_broken())
-        return at + found + len(mark)
+        return found + len(mark)
 
     def _why_broken(self) -> str:
         text = "".join(self._held)[self._object_from :] + "".join(self._after[:-1])
@@ -426,9 +451,9 @@ class ChatmlParser:
         self._say("".join(self._held) + tail)
         self._held = []
 
-    def _say_decided(self, text: str, at: int, marks: Sequence[str]) -> int:
+    def _say_decided(self, text: str, at: int, marks: MarkFinder) -> int:
         """Emit the text up to what may still become a mark, and return that position."""
-        stop = max(at, partial_mark(text, marks))
+        stop = marks.partial(text, at)
         self._say(text[at:stop])
         return stop
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from engine.chat.syntax import Syntax
+
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
@@ -22,7 +24,8 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A complete call. ``raw`` is the sampled text it was read from."""
+    """A complete call. ``raw`` is the sampled text it was read from, newlines before it included;
+    calls of one block share it."""
 
     name: str
     arguments: dict[str, Any]
@@ -101,6 +104,7 @@ class CallArguments:
 class CallComplete:
     index: int
     call: ToolCall
+    repaired: bool = False  # the model ended its turn before the last closing tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +124,13 @@ class StreamParser(Protocol):
 
     finished: bool  # the calls are complete: stop sampling, nothing after them counts
     in_thinking: bool
+    syntax: Syntax  # what the next token belongs to
 
     def feed(self, data: bytes) -> list[ParserEvent]: ...
 
-    def finish(self) -> list[ParserEvent]:
-        """Flush what was held back at the end of the generation."""
+    def finish(self, stopped: bool = False) -> list[ParserEvent]:
+        """Flush what was held back at the end of the generation. ``stopped``: the model ended
+        its turn itself, so what is missing was forgotten and not cut off."""
 
 
 # --- reading a conversation back ----------------------------------------------------------------

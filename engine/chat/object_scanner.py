@@ -55,6 +55,11 @@ class ObjectScanner:
         self._is_doubled = False
 
     @property
+    def in_string(self) -> bool:
+        """Whether the text so far ends between the quotes of a string."""
+        return self._in_string
+
+    @property
     def lacks_only_its_brace(self) -> bool:
         """Whether name and arguments are complete and only the last brace is missing."""
         return (

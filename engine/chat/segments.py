@@ -1,8 +1,7 @@
 """Rendered conversations before they are tokens: text and control tokens, kept apart.
 
 A format renders segments first, so that what it writes can be compared without a vocabulary, and
-so that no text can ever pass for a control token. Also here: what all streaming parsers share,
-looking for marks in text that arrives in pieces.
+so that no text can ever pass for a control token.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,31 +55,24 @@ def plain_text(segments: Iterable[Segment]) -> str:
     return "".join(s if isinstance(s, str) else s.text for s in segments)
 
 
+def split_marks(text: str, marks: Sequence[str]) -> Iterator[Segment]:
+    """Yield a text of our own with the marks in it as control tokens.
+
+    Only for what a format itself writes, and for what the model has sampled: never for text from
+    people, files or tools.
+    """
+    if not marks:
+        yield text
+        return
+    for index, part in enumerate(text.split(marks[0])):
+        if index:
+            yield Control(marks[0])
+        yield from split_marks(part, marks[1:])
+
+
 def markup(text: str, tokenizer: Tokenizer) -> Segment:
     """Return the token of a tag where the vocabulary has one, else the tag as text."""
     return Control(text) if tokenizer.has_control(text) else text
-
-
-def find_mark(text: str, marks: Sequence[str]) -> tuple[int, str]:
-    """Find the first of several marks.
-
-    Returns:
-        Where it begins and which it is; or, if there is none, the position from which ``text``
-        may be the beginning of one (its length if it can't be) and ``""``.
-    """
-    found = min(((at, mark) for mark in marks if (at := text.find(mark)) >= 0), default=None)
-    if found is not None:
-        return found
-    return partial_mark(text, marks), ""
-
-
-def partial_mark(text: str, marks: Sequence[str]) -> int:
-    """Return from where the end of ``text`` may be the beginning of a mark, else its length."""
-    for at in range(max(0, len(text) - max(map(len, marks)) + 1), len(text)):
-        tail = text[at:]
-        if any(mark.startswith(tail) for mark in marks):
-            return at
-    return len(text)
 
 
 def example_arguments(tool: ToolSpec) -> dict[str, Any]:

@@ -22,28 +22,32 @@ def joined(events: list[ParserEvent]) -> list[ParserEvent]:
     return result
 
 
-def run(make: Make, pieces: list[bytes]) -> tuple[list[ParserEvent], bool]:
+def run(
+    make: Make, pieces: list[bytes], *, stopped: bool = False
+) -> tuple[list[ParserEvent], bool]:
     """Return the joined events, and whether the parser asked to stop before the end."""
     parser = make()
     events = [event for piece in pieces for event in parser.feed(piece)]
     was_finished = parser.finished
-    events += parser.finish()
+    events += parser.finish(stopped)
     assert parser.finish() == []
     return joined(events), was_finished
 
 
-def run_all_splits(make: Make, raw: bytes) -> tuple[list[ParserEvent], bool]:
+def run_all_splits(
+    make: Make, raw: bytes, *, stopped: bool = False
+) -> tuple[list[ParserEvent], bool]:
     """Run the reply whole, in single bytes, and cut at each byte; all must agree."""
-    whole = run(make, [raw])
-    assert run(make, [raw[i : i + 1] for i in range(len(raw))]) == whole
+    whole = run(make, [raw], stopped=stopped)
+    assert run(make, [raw[i : i + 1] for i in range(len(raw))], stopped=stopped) == whole
     for cut in range(1, len(raw)):
-        assert run(make, [raw[:cut], raw[cut:]]) == whole, cut
+        assert run(make, [raw[:cut], raw[cut:]], stopped=stopped) == whole, cut
     return whole
 
 
-def mutations(seeds: list[bytes], n: int) -> list[bytes]:
+def mutations(seeds: list[bytes], n: int, seed: int = 23) -> list[bytes]:
     """Return damaged replies: bytes changed, removed and doubled, parts of two replies joined."""
-    chooser = random.Random(23)
+    chooser = random.Random(seed)
     result = []
     for _ in range(n):
         raw = bytearray(chooser.choice(seeds))
@@ -63,3 +67,9 @@ def mutations(seeds: list[bytes], n: int) -> list[bytes]:
                     raw[at:] = other[chooser.randrange(len(other) + 1) :]
         result.append(bytes(raw))
     return result
+
+
+def random_cuts(raw: bytes, chooser: random.Random) -> list[bytes]:
+    """Cut a reply into 1 to 8 pieces, some of them perhaps empty."""
+    cuts = sorted(chooser.randrange(len(raw) + 1) for _ in range(chooser.randrange(8)))
+    return [raw[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(raw)], strict=True)]

@@ -14,13 +14,15 @@ from engine.chat.format import (
     CallMalformed,
     CallStarted,
     ParserEvent,
+    StreamParser,
     Text,
     Thinking,
     ToolSpec,
 )
+from engine.chat.stop_sequences import StopSequences
 from tests.engine.chat.streams import mutations, run, run_all_splits
 
-FIXTURE = Path(__file__).parents[2] / "fixtures" / "chat" / "dsml.json.xz"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "prompt"
 NAMES = ("read_file", "git_status", "write", "f", "bash")
 TOOLS = tuple(ToolSpec(name, "", {}) for name in NAMES)
 CALL = (
@@ -55,14 +57,23 @@ DIFFERENT = {
 }
 
 
-def recorded_cases() -> list[dict]:
-    """The cases without options of the recorded parser that we don't have."""
-    cases = json.loads(lzma.decompress(FIXTURE.read_bytes()))["cases"]
-    options = ("stop_sequences", "parse_json_output", "starts_in_tool_calls", "stage")
-    return [case for case in cases if not any(case["input"][option] for option in options)]
+def recorded(name: str) -> list[dict]:
+    return json.loads(lzma.decompress((FIXTURES / f"{name}.json.xz").read_bytes()))["cases"]
 
 
-CASES = {case["name"]: case for case in recorded_cases()}
+def parser_of(given: dict) -> StreamParser:
+    """The parser with the options of a recorded case."""
+    parser = DsmlParser(
+        TOOLS if given["parse_tool_calls"] else (),
+        given["thinking"] and given["stage"] != "ContentContinuation",
+        in_block=given["starts_in_tool_calls"],
+        continues=given["stage"] is not None,
+    )
+    return StopSequences(parser, given["stop_sequences"])
+
+
+# Blanking the text around JSON depends on the cuts in the recorded parser; we don't do it.
+CASES = {case["name"]: case for case in recorded("dsml") if not case["input"]["parse_json_output"]}
 
 
 def calls_of(events: list[ParserEvent]) -> list[tuple[str, dict]]:
@@ -76,9 +87,7 @@ def text_of(events: list[ParserEvent], kind: type) -> str:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_recorded_reply_at_every_split(case: dict) -> None:
     given, expected = case["input"], case["expect"]
-    tools = TOOLS if given["parse_tool_calls"] else ()
-    raw = given["raw"].encode()
-    events, _ = run_all_splits(lambda: DsmlParser(tools, given["thinking"]), raw)
+    events, _ = run_all_splits(lambda: parser_of(given), given["raw"].encode())
     calls, content = calls_of(events), text_of(events, Text)
     malformed = [event for event in events if isinstance(event, CallMalformed)]
     match DIFFERENT.get(case["name"]):
@@ -173,12 +182,43 @@ def test_large_values_take_linear_time() -> None:
         assert time.process_time() - started < (1 if piece > 50 else 4)  # 0.1 and 0.5 s measured
 
 
-@pytest.mark.parametrize("unit", ["<", "\n", "<｜DSML｜", "</think", "<｜DSML｜tool_calls>"])
-def test_repeated_marks_take_linear_time(unit: str) -> None:
+@pytest.mark.parametrize("piece", [50, 200_000])
+@pytest.mark.parametrize(
+    "unit", ["<", "\n", "\n\n<", "<｜DSML｜", "</think", "</think>", "</think>\n", "a</think>"]
+)
+def test_repeated_marks_take_linear_time(unit: str, piece: int) -> None:
     raw = (unit * (200_000 // len(unit))).encode()
     started = time.process_time()
-    run(lambda: DsmlParser(TOOLS, False), [raw[i : i + 50] for i in range(0, len(raw), 50)])
+    run(lambda: DsmlParser(TOOLS, False), [raw[i : i + piece] for i in range(0, len(raw), piece)])
     assert time.process_time() - started < 4  # below 0.5 s measured; quadratic takes minutes
+
+
+@pytest.mark.parametrize("piece", [50, 10_000_000])
+@pytest.mark.parametrize(
+    "kind, unit",
+    [
+        ("true", "&lt;/｜DSML｜parameter>"),
+        ("true", "</｜DSML｜"),
+        ("false", '"\\\\",'),
+        ("false", "["),
+        ("false", "<"),
+    ],
+)
+def test_awkward_values_of_a_megabyte_take_linear_time(kind: str, unit: str, piece: int) -> None:
+    value = unit * (1_000_000 // len(unit))
+    raw = CALL.replace('"true">ls<', f'"{kind}">{value}<').encode()
+    started = time.process_time()
+    run(lambda: DsmlParser(TOOLS, False), [raw[i : i + piece] for i in range(0, len(raw), piece)])
+    assert time.process_time() - started < 4  # 0.1 to 0.8 s measured
+
+
+def test_many_calls_in_one_piece_take_linear_time() -> None:
+    call = CALL.partition("\n")[2].rpartition("\n")[0] + "\n"
+    raw = ("<｜DSML｜tool_calls>\n" + call * 10_000 + "</｜DSML｜tool_calls>").encode()
+    started = time.process_time()
+    events, _ = run(lambda: DsmlParser(TOOLS, False), [raw])
+    assert len(calls_of(events)) == 10_000
+    assert time.process_time() - started < 4  # 0.3 s measured
 
 
 def test_damaged_replies_never_raise_and_never_depend_on_cuts() -> None:
