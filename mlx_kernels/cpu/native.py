@@ -54,7 +54,7 @@ def default_threads() -> int:
 
 
 def path_name() -> str:
-    """Return the code path in use: "avx2", "neon" or "portable"."""
+    """Return the code path in use: "avx512", "avx2", "neon" or "portable"."""
     return _library().ds4_path_name().decode("ascii")
 
 

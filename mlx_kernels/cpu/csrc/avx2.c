@@ -7,8 +7,6 @@
 #include "float_kernels.h"
 #include "portable_body.h"
 
-float ds4_avx2_row_dot(int type, const uint8_t *row, const activations *a, int64_t m_idx);
-
 AVX2 static void rms_norm(const float *x, const float *norm, float eps, int64_t k, float *y) {
     rms_norm_body(x, norm, eps, k, y);
 }

@@ -4,6 +4,8 @@
 
 #include "avx2_unpack.h"
 
+float ds4_avx2_row_dot(int type, const uint8_t *row, const activations *a, int64_t m_idx);
+
 void ds4_avx2_tile(int type, const uint8_t *rows, int64_t row_bytes, int n_rows,
                    const activations *a, int64_t m, float *y);
 

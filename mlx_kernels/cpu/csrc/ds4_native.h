@@ -84,7 +84,7 @@ DS4_API int ds4_attention(const ds4_attention_args *args);
 /* Threads that compute, the caller included; takes effect with the next call. */
 DS4_API void ds4_set_threads(int n_threads);
 
-/* Choose the code path by name ("avx2", "neon", "portable"), or the best one with "auto". */
+/* Choose the code path by name ("avx512", "avx2", "neon", "portable"), or the best one with "auto". */
 DS4_API int ds4_set_path(const char *name);
 DS4_API const char *ds4_path_name(void);
 

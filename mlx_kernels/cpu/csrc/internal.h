@@ -66,7 +66,8 @@ typedef struct {
 } code_path;
 
 extern const code_path ds4_portable;
-const code_path *ds4_avx2(void); /* NULL where the machine cannot run it */
+const code_path *ds4_avx512(void); /* NULL where the machine cannot run it */
+const code_path *ds4_avx2(void);
 const code_path *ds4_neon(void);
 const code_path *ds4_path(void); /* the one in use */
 
