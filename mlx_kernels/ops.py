@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mlx_kernels.blocks import PackedMatrix
+from mlx_kernels.deepseek_v4_ops import DeepseekV4Ops
 
 Array = Any  # numpy.ndarray in the cpu world, mlx.core.array in the gpu world
 Experts = Any  # what ``Ops.experts`` returns, for ``Ops.moe`` only
@@ -186,6 +187,12 @@ class Ops(Protocol):
         Returns:
             [T, H * D] float32.
         """
+
+    def deepseek_v4(self) -> DeepseekV4Ops:
+        """Return the operations that only DeepSeek V4 needs."""
+
+    def evaluate(self, arrays: Sequence[Array]) -> None:
+        """Compute arrays that are only noted down yet, as one graph; nothing to do on the cpu."""
 
     def to_host(self, x: Array) -> np.ndarray:
         """Evaluate and return a float32 NumPy array.

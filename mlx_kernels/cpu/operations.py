@@ -80,6 +80,9 @@ class CpuOps:
         """See ``Ops``."""
         return attention(queries, buffer, window, sinks, self._is_native)
 
+    def evaluate(self, arrays: Sequence[np.ndarray]) -> None:
+        """See ``Ops``."""
+
     def to_host(self, x: np.ndarray) -> np.ndarray:
         """See ``Ops``."""
         return x

@@ -123,6 +123,10 @@ class MlxOps:
         check_experts(gate, up, down, n_experts)
         return dense_experts((gate, up, down), n_experts, self._is_half)
 
+    def evaluate(self, arrays: Sequence[mx.array]) -> None:
+        """See ``Ops``."""
+        mx.eval(list(arrays))
+
     def to_host(self, x: mx.array) -> np.ndarray:
         """See ``Ops``."""
         values = np.array(x)
