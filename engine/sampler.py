@@ -4,16 +4,23 @@ The filters run in the order of llama.cpp's default chain: repetition penalty, t
 and temperature last. So top-p and min-p look at the distribution that the model gave, and a high
 temperature can't bring back what they removed.
 
-Everything is deterministic. Random numbers come from NumPy's PCG64 generator with the given seed,
-exactly one per sampled token and none for greedy ones. Sums are float64.
+Everything is deterministic, and nothing is carried from token to token: the random number of a
+token is a function of the seed and of its position in the conversation (the counter-based
+generator Philox4x64-10 of Salmon et al. 2011, key = seed, counter = position; the upper 53 bits of
+its first word). So the same tokens, options and seed give the same continuation, whether the
+answer was sampled at a stretch, broken off and resumed, or continued by another process: only the
+seed has to be kept. Sums are float64.
 """
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from engine.errors import EngineError
+
+MAX_SEED = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +33,7 @@ class SamplingOptions:
     min_p: float = 0.05  # keep tokens at least this probable relative to the best; 0 = all
     repeat_penalty: float = 1.0  # divides the odds of recent tokens; 1 = off, 1.1 is mild
     repeat_window: int = 64  # tokens that count as recent
-    seed: int | None = None  # None = another result each time
+    seed: int | None = None  # below 2^63; None = another result each time
 
     def __post_init__(self) -> None:
         limits = (
@@ -36,7 +43,7 @@ class SamplingOptions:
             ("min_p", self.min_p, 0 <= self.min_p <= 1, "0 to 1"),
             ("repeat_penalty", self.repeat_penalty, 0 < self.repeat_penalty < 100, "0 to 100"),
             ("repeat_window", self.repeat_window, self.repeat_window >= 0, "0 or more"),
-            ("seed", self.seed, self.seed is None or self.seed >= 0, "0 or more"),
+            ("seed", self.seed, self.seed is None or 0 <= self.seed < MAX_SEED, "0 to 2^63 - 1"),
         )
         for name, value, is_valid, expected in limits:
             if not is_valid:
@@ -47,25 +54,43 @@ class SamplingOptions:
 
 
 class Sampler:
-    """Draws tokens one after the other with one set of options."""
+    """Draws tokens with one set of options.
+
+    Attributes:
+        options: As given.
+        seed: The seed in use: that of the options, or a random one where they have none.
+    """
 
     def __init__(self, options: SamplingOptions) -> None:
         self.options = options
-        self._random = np.random.Generator(np.random.PCG64(options.seed))
+        self.seed = secrets.randbelow(MAX_SEED) if options.seed is None else options.seed
 
-    def sample(self, logits: np.ndarray, recent_ids: Sequence[int] = ()) -> tuple[int, float]:
+    def sample(
+        self,
+        logits: np.ndarray,
+        position: int,
+        recent_ids: Sequence[int] = (),
+        *,
+        greedy: bool = False,
+        allowed: np.ndarray | None = None,
+    ) -> tuple[int, float]:
         """Choose the next token.
 
         Args:
             logits: [V] float32, finite. Not changed.
+            position: Number of tokens before this one in the conversation.
             recent_ids: Tokens before this one, oldest first; for the repetition penalty only.
+            greedy: Take the most probable token, whatever the options say: no penalty either,
+                since syntax has to repeat itself.
+            allowed: [V] bool; tokens that may be chosen. None: all.
 
         Returns:
             The token id, and the natural log of its probability under the unmodified logits at
             temperature 1.
 
         Raises:
-            EngineError: a logit is NaN or infinite, so the computation went wrong before.
+            EngineError: a logit is NaN or infinite, so the computation went wrong before; or no
+                token is allowed.
         """
         if logits.ndim != 1 or not logits.size:
             raise ValueError(f"logits must be [V], got shape {list(logits.shape)}")
@@ -76,11 +101,17 @@ class Sampler:
                 "Check the model file, or try another device.",
             )
         logits = logits.astype(np.float32, copy=False)
-        adjusted = self._penalised(logits, recent_ids)
-        if self.options.temperature == 0:
-            token_id = int(np.argmax(adjusted))  # the first, so the lowest id, of equal ones
+        adjusted = logits if greedy else self._penalised(logits, recent_ids)
+        ids = None if allowed is None else np.flatnonzero(allowed)
+        if ids is not None:
+            if not ids.size:
+                raise EngineError("no token is allowed here", "Check the grammar of this request.")
+            adjusted = adjusted[ids]
+        if greedy or self.options.temperature == 0:
+            chosen = int(np.argmax(adjusted))  # the first, so the lowest id, of equal ones
         else:
-            token_id = self._draw(adjusted)
+            chosen = self._draw(adjusted, position)
+        token_id = chosen if ids is None else int(ids[chosen])
         return token_id, _logprob(logits, token_id)
 
     def _penalised(self, logits: np.ndarray, recent_ids: Sequence[int]) -> np.ndarray:
@@ -94,11 +125,11 @@ class Sampler:
         adjusted[recent] = np.where(values > 0, values / penalty, values * penalty)
         return adjusted
 
-    def _draw(self, logits: np.ndarray) -> int:
+    def _draw(self, logits: np.ndarray, position: int) -> int:
         ids, values = self._survivors(logits)  # [N], [N]
         scaled = (values - values.max()) / np.float32(self.options.temperature)
         cumulative = np.cumsum(np.exp(scaled), dtype=np.float64)
-        point = self._random.random() * cumulative[-1]
+        point = _uniform(self.seed, position) * cumulative[-1]
         return int(ids[min(np.searchsorted(cumulative, point, side="right"), len(ids) - 1)])
 
     def _survivors(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -120,6 +151,11 @@ class Sampler:
             nucleus = _nucleus(weights, mass)
             ids, values = ids[nucleus], values[nucleus]
         return ids, values
+
+
+def _uniform(seed: int, position: int) -> float:
+    """Return the random number of a position, 0 <= r < 1, a multiple of 2^-53."""
+    return (np.random.Philox(key=seed, counter=position).random_raw() >> 11) * 2.0**-53
 
 
 def _largest(values: np.ndarray, k: int) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.errors import ContextFull, RewindError, StateMismatch
 from engine.families.base import Model
+from engine.grammar import GrammarState
 from engine.sampler import Sampler, SamplingOptions
 from engine.state import SessionState, SyncReport, Token
 from engine.tokenizer import Tokenizer
@@ -154,19 +155,28 @@ class Session:
         max_tokens: int,
         cancel: Event | None = None,
         not_first: Sequence[int] = (),
+        *,
+        grammar: GrammarState | None = None,
+        is_greedy: Callable[[], bool] | None = None,
     ) -> "Generation":
         """Sample tokens, one at a time; see ``Generation``.
 
-        ``not_first`` are ids that the first token can't be: they decide how an answer begins.
+        Args:
+            options: How to sample.
+            max_tokens: Most tokens to sample.
+            cancel: Looked at before each token.
+            not_first: Ids that the first token can't be: they decide how an answer begins.
+            grammar: What the answer must be; it follows the sampled tokens, so that a second
+                generation with it goes on where the first one ended.
+            is_greedy: Asked before each token whether the likeliest one is to be taken, when
+                the caller has seen all tokens before it.
 
         Raises:
             ValueError: the state is empty: there is nothing to continue.
         """
         if not self.tokens:
             raise ValueError("generate needs at least one token in the state")
-        return Generation(
-            self, Sampler(options), max_tokens, options.repeat_window, cancel, not_first
-        )
+        return Generation(self, Sampler(options), max_tokens, cancel, not_first, grammar, is_greedy)
 
     def state(self) -> SessionState:
         """Copy everything that is needed to go on elsewhere."""
@@ -267,17 +277,20 @@ class Generation(Iterator[Token]):
         session: Session,
         sampler: Sampler,
         max_tokens: int,
-        recent_window: int,
         cancel: Event | None,
         not_first: Sequence[int],
+        grammar: GrammarState | None,
+        is_greedy: Callable[[], bool] | None,
     ) -> None:
         self.finish_reason = ""
         self._session = session
         self._sampler = sampler
         self._max_tokens = max_tokens
-        self._recent_window = recent_window
+        self._recent_window = sampler.options.repeat_window
         self._cancel = cancel
         self._not_first = not_first
+        self._grammar = grammar
+        self._is_greedy = is_greedy
         self._n_yielded = 0
         self._stopped = False
 
@@ -298,7 +311,15 @@ class Generation(Iterator[Token]):
             logits = logits.copy()
             logits[list(self._not_first)] = _IMPOSSIBLE
         recent = session._tokens[-self._recent_window :] if self._recent_window else []
-        token_id, logprob = self._sampler.sample(logits, recent)
+        token_id, logprob = self._sampler.sample(
+            logits,
+            len(session._tokens),
+            recent,
+            greedy=self._is_greedy is not None and self._is_greedy(),
+            allowed=self._grammar.allowed() if self._grammar is not None else None,
+        )
+        if self._grammar is not None:
+            self._grammar.accept(token_id)  # the next mask is computed during the forward pass
         session._pending = token_id
         self._n_yielded += 1
         self._stopped = token_id in session._stop_ids
