@@ -28,7 +28,16 @@ _FLAGS = {
         *("-fsanitize=thread", "-fsanitize=alignment,shift,bounds", "-DRT_CHECKED=1"),
     ],
     "clang": [
-        *("-std=c++20", "-fPIC", "-fno-strict-aliasing", "-w", "-O1", "-g1", *_NATIVE),
+        *(
+            "-std=c++20",
+            "-fPIC",
+            "-fno-strict-aliasing",
+            "-w",
+            "-O0",
+            "-fsanitize=local-bounds",
+            "-g1",
+            *_NATIVE,
+        ),
         *("-fsanitize=bounds,alignment,shift", "-fsanitize-trap=all", "-DRT_CHECKED=1"),
     ],
 }
@@ -58,6 +67,19 @@ def compiler(build: str) -> str:
         f"the clang build of the Metal harness needs clang {MIN_CLANG} or newer "
         f"(Debian: apt install clang-{MIN_CLANG})"
     )
+
+
+@cache
+def available_builds() -> tuple[str, ...]:
+    """The builds whose compilers are installed."""
+    found = []
+    for build in BUILDS:
+        try:
+            compiler(build)
+        except MissingCompiler:
+            continue
+        found.append(build)
+    return tuple(found)
 
 
 def clang_version(path: str) -> int:

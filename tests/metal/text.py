@@ -197,6 +197,8 @@ def place_threadgroup_arrays(text: str) -> str:
     return _THREADGROUP_VARIABLE.sub(replace, text)
 
 
+_SWIZZLE_ASSIGNMENT = re.compile(r"\.(?:[xyzw]{2,4}|[rgba]{2,4})\s*[-+*/]?=(?!=)")
+
 _POSITION_EXPRESSIONS = {
     "thread_index_in_simdgroup": "p->thread_index_in_threadgroup % 32u",
     "simdgroup_index_in_threadgroup": "p->thread_index_in_threadgroup / 32u",
@@ -220,6 +222,10 @@ def attribute_expression(kind: str, name: str) -> str:
 
 def harness_text(kernel: KernelText) -> str:
     """C++ of one kernel variant for the shim: the unchanged body, and an entry function."""
+    if assigned := _SWIZZLE_ASSIGNMENT.search(kernel.header + kernel.body):
+        raise ValueError(
+            f"{kernel.name} assigns to a swizzle ({assigned[0].strip()}): use elements"
+        )
     # The signature must end where MLX's ends, and the body keep its line numbers.
     whole = kernel.metal().split("\ntemplate [[host_name(")[0]
     start = whole.index("[[kernel]] void " + kernel.name)
