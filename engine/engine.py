@@ -11,6 +11,7 @@ vocabulary, the chat format and the memory are looked at before the first weight
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from threading import Event
@@ -150,10 +151,11 @@ class Engine:
         session.load(state)
         return session
 
-    def logits_of(self, tokens: Sequence[int]) -> np.ndarray:
+    def logits_of(self, tokens: Sequence[int], n_prefill: int | None = None) -> np.ndarray:
         """Compute the logits after every token of a text, [T, V] float32, in a state of its own.
 
-        For tests and perplexity: T times V floats.
+        For tests and perplexity: T times V floats. The first ``n_prefill`` tokens go through the
+        network in one call, the others one by one; None: all in chunks.
 
         Raises:
             ContextFull: there are more tokens than the context holds.
@@ -166,8 +168,13 @@ class Engine:
         model = self._loaded()
         cache = model.new_cache(self.info.ctx)
         parts = [np.zeros((0, model.n_vocab), np.float32)]
-        for start in range(0, len(tokens), DEFAULT_CHUNK_TOKENS):
-            ids = np.asarray(tokens[start : start + DEFAULT_CHUNK_TOKENS], np.int32)
+        stops = range(
+            DEFAULT_CHUNK_TOKENS, len(tokens) + DEFAULT_CHUNK_TOKENS, DEFAULT_CHUNK_TOKENS
+        )
+        if n_prefill is not None:
+            stops = range(n_prefill or 1, len(tokens) + 1)
+        for start, stop in pairwise([0, *stops]):
+            ids = np.asarray(tokens[start:stop], np.int32)
             hidden = model.layers(0, model.n_layers, model.embed(ids), cache, ids)
             parts.append(model.head(hidden))
         return np.concatenate(parts)

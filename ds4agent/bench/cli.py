@@ -1,25 +1,28 @@
 """The command ds4-bench."""
 
 import argparse
-import datetime
-import importlib.metadata
 import json
-import platform
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ds4agent.config import load_config
 from ds4agent.errors import Ds4Error, explain
-from ds4agent.models import find_model, gigabytes
+from ds4agent.models import find_model
 from engine.errors import EngineError
 from mlx_kernels.errors import KernelError
 
-if TYPE_CHECKING:
-    from ds4agent.bench.model import ModelBench
-
-_PACKAGES = ("ds4-agent", "numpy", "mlx")
+_SHAPES = ("v4-flash", "qwen-1.5b", "small")
+_OPERATIONS = (
+    "linear",
+    "moe",
+    "embedding",
+    "dequantize",
+    "attention",
+    "rms_norm",
+    "swiglu",
+    "rope",
+)
+_PEER = "llama.cpp"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,16 +40,48 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ds4-bench", description="Measure ds4-agent.")
     subjects = parser.add_subparsers(dest="subject", required=True, metavar="SUBJECT")
-    model = subjects.add_parser("model", help="speed of a model: load, prompt, answer")
+    _add_kernels(subjects.add_parser("kernels", help="speed of single operations"))
+    _add_model(subjects.add_parser("model", help="speed of a model: load, prompt, answer"))
+    _add_logits(subjects.add_parser("logits", help="write the logits of every position of a text"))
+    return parser
+
+
+def _add_kernels(kernels: argparse.ArgumentParser) -> None:
+    kernels.add_argument("--device", default="auto", help="what computes (default: auto)")
+    kernels.add_argument(
+        "--shapes", choices=_SHAPES, default="small", help="whose shapes (default: small)"
+    )
+    kernels.add_argument(
+        "--op", nargs="+", default=[], choices=_OPERATIONS, metavar="OP", help="only these"
+    )
+    kernels.add_argument(
+        "--type", nargs="+", default=[], metavar="TYPE", help="these in place of the set's own"
+    )
+    kernels.add_argument(
+        "--positions",
+        type=_positive,
+        nargs="+",
+        default=[1],
+        metavar="N",
+        help="positions at a time: 1 is decoding (default), 512 a prompt",
+    )
+    kernels.add_argument(
+        "--repeat", type=_positive, default=5, metavar="N", help="runs of each case (default: 5)"
+    )
+    _add_threads(kernels)
+    _add_formats(kernels)
+    kernels.set_defaults(run=_bench_kernels)
+
+
+def _add_model(model: argparse.ArgumentParser) -> None:
     model.add_argument("-m", "--model", metavar="NAME|FILE", help="a known name or a GGUF file")
     model.add_argument("--device", default="auto", help="what computes (default: auto)")
     model.add_argument(
-        "--prompt-tokens",
-        type=_positive,
-        nargs="+",
+        "--contexts",
+        type=_numbers,
         default=[512],
-        metavar="N",
-        help="prompt lengths; each gives a row (default: 512)",
+        metavar="N,N",
+        help="numbers of tokens to read up to; each gives a row (default: 512)",
     )
     model.add_argument(
         "--gen-tokens", type=_positive, default=32, metavar="N", help="answer length (default: 32)"
@@ -54,60 +89,137 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--repeat", type=_positive, default=1, metavar="N", help="runs a row; medians are told"
     )
-    model.add_argument("--json", action="store_true", help="print one JSON object")
+    model.add_argument(
+        "--compare", choices=[_PEER], metavar="PROGRAM", help=f"run {_PEER} in turn on the file"
+    )
+    _add_threads(model)
+    _add_formats(model)
     model.set_defaults(run=_bench_model)
-    return parser
+
+
+def _add_logits(logits: argparse.ArgumentParser) -> None:
+    logits.add_argument("-m", "--model", metavar="NAME|FILE", help="a known name or a GGUF file")
+    logits.add_argument("--device", default="auto", help="what computes (default: auto)")
+    logits.add_argument(
+        "--tokens", type=Path, required=True, metavar="IDS.json", help="a JSON list of token ids"
+    )
+    logits.add_argument(
+        "--prefill",
+        type=_whole,
+        metavar="N",
+        help="tokens read in one call, the rest goes one by one (default: all)",
+    )
+    logits.add_argument(
+        "--out", type=Path, required=True, metavar="FILE.npy", help="float32 [tokens, vocabulary]"
+    )
+    logits.set_defaults(run=_write_logits)
+
+
+def _add_threads(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--threads", type=_positive, metavar="N", help="of the cpu device (default: its own choice)"
+    )
+
+
+def _add_formats(parser: argparse.ArgumentParser) -> None:
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument("--json", action="store_true", help="print one JSON object")
+    formats.add_argument("--csv", action="store_true", help="print comma-separated lines")
+
+
+def _bench_kernels(args: argparse.Namespace) -> int:
+    from ds4agent.bench import report
+    from ds4agent.bench.kernel_shapes import cases
+    from ds4agent.bench.kernels import measure
+    from mlx_kernels.devices import open_ops
+    from mlx_kernels.memory_copy import copy_bandwidth
+
+    chosen = cases(args.shapes, args.op, args.type, args.positions)
+    ops = open_ops(args.device)
+    _use_threads(args.threads)
+    result = measure(ops, chosen, copy_bandwidth, repeat=args.repeat, progress=_tell)
+    if args.json:
+        print(json.dumps(report.kernels_json(result, args.shapes), indent=2))
+    else:
+        print(report.kernels_csv(result) if args.csv else report.kernels_table(result))
+    for failure in result.failures:
+        told = f"{failure.op} {failure.tensor} {failure.type}: {failure.error}"
+        print(f"ds4-bench: {told}", file=sys.stderr)
+    return 1 if result.failures else 0
 
 
 def _bench_model(args: argparse.Namespace) -> int:
-    from ds4agent.bench.model import measure
+    from ds4agent.bench import report
+    from ds4agent.bench.llama_cpp_peer import LlamaCppRunner, check_installed
+    from ds4agent.bench.model import Runner, measure
+    from mlx_kernels.cpu import native
+    from mlx_kernels.devices import resolve_device
 
+    if args.compare:
+        check_installed()
     path = find_model(args.model, load_config(Path.cwd()))
+    device = resolve_device(args.device)
+    _use_threads(args.threads)
+    n_threads = args.threads or native.default_threads()
 
-    def tell(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+    def open_peer(ctx: int) -> Runner:
+        return LlamaCppRunner.open(path, ctx, n_threads, is_gpu=device in ("metal", "cuda"))
 
     result = measure(
         path,
-        args.device,
-        args.prompt_tokens,
+        device,
+        args.contexts,
         args.gen_tokens,
         repeat=args.repeat,
-        progress=tell,
+        progress=_tell,
+        peer=args.compare or "",
+        open_peer=open_peer if args.compare else None,
     )
-    print(json.dumps(_report(result), indent=2) if args.json else _table(result))
+    if args.json:
+        told_threads = n_threads if device == "cpu" or args.compare else None
+        print(json.dumps(report.model_json(result, told_threads), indent=2))
+    else:
+        print(report.model_csv(result) if args.csv else report.model_table(result))
     return 0
 
 
-def _report(result: "ModelBench") -> dict[str, object]:
-    versions = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {
-        "date": now,
-        "machine": f"{platform.system()} {platform.machine()}",
-        "versions": versions,
-        **asdict(result),
-    }
+def _write_logits(args: argparse.Namespace) -> int:
+    from ds4agent.bench.logits import logits_of, read_tokens, write
+    from engine.engine import Engine
+
+    tokens = read_tokens(args.tokens)
+    path = find_model(args.model, load_config(Path.cwd()))
+    with Engine.open(path, args.device, len(tokens)) as engine:
+        n_prefill = len(tokens) if args.prefill is None else args.prefill
+        logits = logits_of(engine, tokens, n_prefill)
+    write(args.out, logits)
+    print(f"{args.out}: float32 {list(logits.shape)}")
+    return 0
 
 
-def _table(result: "ModelBench") -> str:
-    lines = [
-        f"{result.name} {result.quant} on {result.device}: loaded in {result.load_s:.1f} s, "
-        f"peak memory {gigabytes(result.peak_rss_bytes)}",
-        f"{'context':>8} {'prefill t/s':>12} {'decode t/s':>12}",
-    ]
-    for row in result.rows:
-        lines.append(f"{row.context:>8} {row.prefill_tps:>12.1f} {row.decode_tps:>12.1f}")
-    return "\n".join(lines)
+def _use_threads(n_threads: int | None) -> None:
+    if n_threads is not None:
+        from mlx_kernels.cpu import native
+
+        native.set_threads(n_threads)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
 
 
 def _positive(text: str) -> int:
-    value = int(text) if text.isdecimal() else 0
+    value = int(text) if text.isascii() and text.isdecimal() else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return value
+
+
+def _numbers(text: str) -> list[int]:
+    return [_positive(part) for part in text.split(",")]
