@@ -4,6 +4,7 @@ import numpy as np
 
 from mlx_kernels.cpu import native
 from mlx_kernels.cpu.kv_buffer import CpuKvBuffer
+from mlx_kernels.errors import TensorError
 
 # Query rows whose scores exist at once: [G * 128, T] floats, 25 MB at 8192 positions and G = 6.
 _QUERY_TILE = 128
@@ -17,8 +18,11 @@ def attention(
     is_native: bool,
 ) -> np.ndarray:
     """Attention of the last T positions, [T, H, D] -> [T, H * D]; see ``Ops.attention``."""
-    if is_native and sinks is None:
-        return native.attention(queries, buffer.keys, buffer.values, window=window or 0)
+    if window is not None and window < 1:
+        raise TensorError(f"a window of {window} positions, expected at least 1")
+    if is_native:
+        keys, values = buffer.keys, buffer.values
+        return native.attention(queries, keys, values, window=window or 0, sinks=sinks)
     n_new, n_heads, width = queries.shape
     keys, values = buffer.keys, buffer.values  # [Hkv, N, D]
     n_kv_heads = len(keys)

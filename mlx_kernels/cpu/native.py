@@ -218,6 +218,7 @@ def attention(
     *,
     scale: float | None = None,
     window: int = 0,
+    sinks: np.ndarray | None = None,
 ) -> np.ndarray:
     """Causal attention of the last T positions over all rows of a cache.
 
@@ -228,6 +229,7 @@ def attention(
         values: As ``keys``, with the same strides.
         scale: Factor of the scores; D ** -0.5 when None.
         window: A position sees at most this many rows, its own included; 0 means all.
+        sinks: [H] float32, a logit of each head that joins its softmax and contributes no value.
 
     Returns:
         [T, H * D] float32. Query head h reads key head h * Hkv // H.
@@ -243,6 +245,7 @@ def attention(
     _check_cache(keys, values, n_new, n_heads, dim)
     n_kv_heads, n_rows, _ = keys.shape
     queries = np.ascontiguousarray(queries)
+    sinks = _vector(sinks, "sinks", n_heads)
     out = np.empty((n_new, n_heads * dim), np.float32)
     if out.size:
         item = keys.itemsize
@@ -258,6 +261,7 @@ def attention(
             n_rows,
             keys.strides[1] // item,
             keys.strides[0] // item,
+            _address(sinks),
             window,
             dim**-0.5 if scale is None else scale,
             keys.dtype == np.float16,

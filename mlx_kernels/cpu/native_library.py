@@ -11,7 +11,7 @@ from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-_INTERFACE = 2  # DS4_INTERFACE of csrc/ds4_native.h
+_INTERFACE = 3  # DS4_INTERFACE of csrc/ds4_native.h
 
 MAX_MATRICES = 64  # DS4_MAX_MATRICES
 MAX_GROUP = 64  # DS4_MAX_GROUP
@@ -66,6 +66,7 @@ class AttentionArgs(ctypes.Structure):
         ("n_kv", ctypes.c_int64),
         ("position_stride", ctypes.c_int64),
         ("head_stride", ctypes.c_int64),
+        ("sinks", ctypes.c_void_p),
         ("window", ctypes.c_int64),
         ("scale", ctypes.c_float),
         ("half", ctypes.c_int32),

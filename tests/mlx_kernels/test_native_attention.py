@@ -27,7 +27,7 @@ CASES = [
 ]
 
 
-def expected(queries, keys, values, window):
+def expected(queries, keys, values, window, sinks=None):
     n_new, n_heads, dim = queries.shape
     n_kv_heads, n_rows, _ = keys.shape
     result = np.empty((n_new, n_heads, dim))
@@ -37,8 +37,11 @@ def expected(queries, keys, values, window):
         for head in range(n_heads):
             kv_head = head * n_kv_heads // n_heads
             scores = keys[kv_head, start:stop].astype(float) @ queries[i, head] * dim**-0.5
-            weights = np.exp(scores - scores.max())
-            result[i, head] = weights / weights.sum() @ values[kv_head, start:stop].astype(float)
+            sink = -np.inf if sinks is None else float(sinks[head])
+            top = max(scores.max(), sink)
+            weights = np.exp(scores - top)
+            total = weights.sum() + np.exp(sink - top)
+            result[i, head] = weights / total @ values[kv_head, start:stop].astype(float)
     return result.reshape(n_new, n_heads * dim)
 
 
@@ -101,3 +104,19 @@ def test_shapes_are_checked_before_the_call():
     for q, k, v, message in wrong:
         with pytest.raises(TensorError, match=message):
             native.attention(q, k, v)
+
+
+@pytest.mark.parametrize("size", [1.0, 60.0])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_sinks_take_attention_and_give_no_value(case, size):
+    n_new, n_heads, n_kv_heads, dim, n_rows, window = case
+    rng = np.random.default_rng(8)
+    queries = (3 * rng.standard_normal((n_new, n_heads, dim))).astype(np.float32)
+    keys, values = rng.standard_normal((2, n_kv_heads, n_rows, dim)).astype(np.float16)
+    sinks = (size * rng.standard_normal(n_heads)).astype(np.float32)
+    result = native.attention(queries, keys, values, window=window, sinks=sinks)
+    # as above; scores of up to 60 are off by 60 * 2^-24 * a few
+    right = expected(queries, keys, values, window, sinks)
+    np.testing.assert_allclose(result, right, atol=2e-5)
+    with pytest.raises(TensorError, match="sinks"):
+        native.attention(queries, keys, values, sinks=np.zeros(n_heads + 1, np.float32))

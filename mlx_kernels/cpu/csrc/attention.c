@@ -48,6 +48,15 @@ static float largest(const float *row, int n, float start) {
     return part[0];
 }
 
+/* Adds a weight without a value to a running softmax. */
+static void add_sink(float sink, float *top, float *total, float *acc, int64_t dim) {
+    float best = sink > *top ? sink : *top;
+    float shrink = *top == -INFINITY ? 0.0f : expf(*top - best);
+    *total = *total * shrink + expf(sink - best);
+    *top = best;
+    for (int64_t c = 0; c < dim; c++) acc[c] *= shrink;
+}
+
 static void attention_chunk(void *context, int64_t chunk) {
     attention_job *job = context;
     const ds4_attention_args *args = job->args;
@@ -107,6 +116,8 @@ static void attention_chunk(void *context, int64_t chunk) {
     }
     for (int i = 0; i < nq; i++) {
         int64_t q_head = head * group + i % group;
+        if (args->sinks && piece == 0) /* a sink joins once, with the first piece */
+            add_sink(args->sinks[q_head], top + i, total + i, acc + i * dim, dim);
         if (job->n_pieces > 1) {
             float *to = job->partial + (q_head * job->n_pieces + piece) * (dim + 2);
             memcpy(to, acc + i * dim, sizeof(float) * (size_t)dim);

@@ -27,7 +27,7 @@
 #define DS4_MAX_GROUP 64 /* most query heads that share a key head in ds4_attention */
 
 /* Changes whenever a signature or a struct below changes; the loader compares it. */
-#define DS4_INTERFACE 2
+#define DS4_INTERFACE 3
 
 /* Ways to multiply (linear.c). The first two round activations to 8 bits, the last one does not. */
 #define DS4_BY_ROWS 1
@@ -69,6 +69,7 @@ typedef struct {
     int64_t m;        /* query i sees cache rows 0 .. n_kv - m + i */
     int64_t n_heads, n_kv_heads, dim, n_kv;
     int64_t position_stride, head_stride; /* of keys and of values */
+    const float *sinks; /* [n_heads] logits that take attention and give no value, or NULL */
     int64_t window;   /* a query sees at most this many rows, itself included; 0 = all */
     float scale;
     int32_t half;     /* 1: rows are float16; 0: float32 */
