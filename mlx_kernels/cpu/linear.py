@@ -5,11 +5,12 @@ from math import prod
 
 import numpy as np
 
-from mlx_kernels.blocks import BLOCK, PackedMatrix
+from mlx_kernels.blocks import BLOCK, PackedMatrix, check_matrix
 from mlx_kernels.cpu import native
 from mlx_kernels.cpu.norm import rms_norm
 from mlx_kernels.cpu.swiglu import swiglu
 from mlx_kernels.dense import decode_stacked
+from mlx_kernels.errors import TensorError
 
 _PAGE_BYTES = 4096  # the smallest page in use
 
@@ -17,7 +18,13 @@ Weight = np.ndarray | native.StackedWeight  # dense float32 [out, in], or packed
 
 
 def matrix(parts: Sequence[PackedMatrix], is_native: bool) -> Weight:
-    """Take over weights: packed as they lie in the file, or dense float32 [out, in]."""
+    """Take over weights: packed as they lie in the file, or dense float32 [out, in].
+
+    Raises:
+        TensorError: a matrix is not what it says, or the widths differ; names the tensor.
+    """
+    for part in parts:
+        check_matrix(part)
     if all(_stays_packed(part.type_id, part.shape, is_native) for part in parts):
         for part in parts:
             touch(part.raw)
@@ -51,6 +58,8 @@ def linear(
     """x [T, in] times weight [out, in] transposed, plus bias [out] and residual [T, out]."""
     if isinstance(weight, native.StackedWeight):
         return native.linear(x, weight, bias=bias, residual=residual)
+    if not np.isfinite(x).all():
+        raise TensorError("activations hold NaN or infinity, expected finite numbers")
     product = x @ weight.T
     for addend in (bias, residual):
         if addend is not None:
