@@ -145,21 +145,17 @@ class MetalKernel:
             raise ValueError(f"{self.name}: a group of {group} threads, Metal has at most 1024")
         build = build or self.build
         buffers = self._buffers(kernel, arrays, output_shapes, output_dtypes, init_value)
-        library = compiler.kernel_library(text.harness_text(kernel), build)
-        job = {
-            "runtime": str(compiler.runtime_library()),
-            "library": str(library),
-            "buffers": buffers,
-            "grid": list(grid),
-            "threadgroup": group,
-            "order": order or self.order,
-            "seed": self.seed if seed is None else seed,
-            "build": build,
-            "allow_return": self.allow_return,
-        }
-        answer = _worker.run(job, self.timeout_s)
-        if answer.get("harness"):
-            raise RuntimeError(answer["error"])
+        answer = launch_text(
+            text.harness_text(kernel),
+            buffers,
+            grid,
+            group,
+            build=build,
+            order=order or self.order,
+            seed=self.seed if seed is None else seed,
+            allow_return=self.allow_return,
+            timeout_s=self.timeout_s,
+        )
         return self._results(answer, output_shapes, output_dtypes)
 
     def _buffers(
@@ -213,6 +209,44 @@ class MetalKernel:
                 data = b"\xff" * (prod(shape) * kind.itemsize)
             outputs.append(np.frombuffer(data, kind).reshape(shape).copy())
         return outputs, report
+
+
+def launch_text(
+    cpp: str,
+    buffers: list[tuple[str, str, object]],
+    grid: Sequence[int],
+    threadgroup: Sequence[int],
+    *,
+    build: str = "fast",
+    order: str = "ascending",
+    seed: int = 1,
+    allow_return: bool = False,
+    timeout_s: float = 60.0,
+) -> dict:
+    """Compile a text with a ``kernel_entry`` and run it in the child process.
+
+    Args:
+        buffers: (name, kind, content) in order; kind "input" or "output" with an array, "empty"
+            with a size in bytes.
+
+    Returns:
+        error (text or None), outputs (name -> bytes), traffic, threadgroup_bytes.
+    """
+    job = {
+        "runtime": str(compiler.runtime_library()),
+        "library": str(compiler.kernel_library(cpp, build)),
+        "buffers": buffers,
+        "grid": list(grid),
+        "threadgroup": list(threadgroup),
+        "order": order,
+        "seed": seed,
+        "build": build,
+        "allow_return": allow_return,
+    }
+    answer = _worker.run(job, timeout_s)
+    if answer.get("harness"):
+        raise RuntimeError(answer["error"])
+    return answer
 
 
 def storage_dtype(dtype: object) -> np.dtype:

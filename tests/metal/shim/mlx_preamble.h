@@ -6,10 +6,12 @@ typedef bfloat bfloat16_t;
 
 template <class T>
 struct Limits {
-  static T max() { return metal::numeric_limits<T>::infinity(); }
-  static T min() { return T(-metal::numeric_limits<T>::infinity()); }
-  static T finite_max() { return metal::numeric_limits<T>::max(); }
-  static T finite_min() { return metal::numeric_limits<T>::lowest(); }
+  static inline const T max = metal::is_floating_point_v<T> ? metal::numeric_limits<T>::infinity()
+                                                            : metal::numeric_limits<T>::max();
+  static inline const T min = metal::is_floating_point_v<T> ? T(-float(max))
+                                                            : metal::numeric_limits<T>::lowest();
+  static inline const T finite_max = metal::numeric_limits<T>::max();
+  static inline const T finite_min = metal::numeric_limits<T>::lowest();
 };
 
 // Offset of element `index` (row-major over `shape`) in an array of the given strides.
