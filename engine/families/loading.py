@@ -3,8 +3,9 @@
 Everything is checked before the first weight is decoded, so a wrong file fails at once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import prod
 from threading import Event
 
 import numpy as np
@@ -62,7 +63,7 @@ class WeightLoader:
         cancel: Event | None,
     ) -> None:
         self._gguf = gguf
-        self._ops = ops
+        self.ops = ops
         self._total_bytes = total_bytes
         self._done_bytes = 0
         self._progress = progress
@@ -76,22 +77,40 @@ class WeightLoader:
             LoadCancelled: the cancel event was set.
         """
         self._check_cancel()
-        matrix = self._ops.matrix([self.packed(name) for name in names])
+        matrix = self.ops.matrix([self.packed(name) for name in names])
         self._count(names)
         return matrix
+
+    def take(self, make: Callable[[list[PackedMatrix]], Array], *names: str) -> Array:
+        """Load matrices with ``make``, an operation that takes packed ones.
+
+        Raises:
+            LoadCancelled: the cancel event was set.
+        """
+        self._check_cancel()
+        made = make([self.packed(name) for name in names])
+        self._count(names)
+        return made
+
+    def raw(self, name: str) -> np.ndarray:
+        """Load the bytes of a tensor that is no matrix of weights."""
+        self._check_cancel()
+        self._count([name])
+        return self._gguf.data(name)
 
     def vector(self, *names: str) -> Array:
         """Load vectors as one, end to end."""
         self._check_cancel()
         values = np.concatenate([read_vector(self._gguf, name) for name in names])
         self._count(names)
-        return self._ops.vector(values)
+        return self.ops.vector(values)
 
     def packed(self, name: str) -> PackedMatrix:
         """Return a matrix as it lies in the mapped file."""
         info = self._gguf.tensors[name]
-        rows, columns = info.shape
-        return PackedMatrix(info.type_id, self._gguf.data(name), (rows, columns), name)
+        # Tensors of three axes lie as matrices on top of each other.
+        shape = (prod(info.shape[:-1]), info.shape[-1])
+        return PackedMatrix(info.type_id, self._gguf.data(name), shape, name)
 
     def _count(self, names: Iterable[str]) -> None:
         self._done_bytes += sum(self._gguf.tensors[name].n_bytes for name in names)

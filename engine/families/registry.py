@@ -15,6 +15,7 @@ _PLANS = {
     "llama": ("engine.families.llama.weights", "LlamaPlan"),
     "qwen2": ("engine.families.llama.weights", "LlamaPlan"),
     "qwen3": ("engine.families.llama.weights", "LlamaPlan"),
+    "deepseek4": ("engine.families.deepseek_v4.plan", "DeepseekV4Plan"),
 }
 
 

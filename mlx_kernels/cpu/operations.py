@@ -13,6 +13,7 @@ import numpy as np
 from mlx_kernels.blocks import PackedMatrix
 from mlx_kernels.cpu import native
 from mlx_kernels.cpu.attention import attention
+from mlx_kernels.cpu.deepseek_v4.operations import CpuDeepseekV4Ops
 from mlx_kernels.cpu.embedding import embedding
 from mlx_kernels.cpu.kv_buffer import CpuKvBuffer
 from mlx_kernels.cpu.linear import (
@@ -43,11 +44,22 @@ class CpuOps:
     experts = staticmethod(experts)
     moe = staticmethod(moe)
 
-    def __init__(self, use_native: bool | None = None) -> None:
-        """Compute with the compiled kernels, or without; None: where they are installed."""
+    def __init__(self, use_native: bool | None = None, exact_products: bool = False) -> None:
+        """Choose how to compute.
+
+        Args:
+            use_native: With the compiled kernels, or without; None: where they are installed.
+            exact_products: Never round activations to 8 bits, in DeepSeek V4: for comparisons
+                with float32 networks. Off, up to 16 positions at a time may be rounded.
+        """
         self._is_native = native.is_available() if use_native is None else use_native
+        self._exact_products = exact_products
         self.kv_value_bytes = 2 if self._is_native else 4
         self.rope = Rope().turn
+
+    def deepseek_v4(self) -> CpuDeepseekV4Ops:
+        """See ``Ops``."""
+        return CpuDeepseekV4Ops(self, self._is_native, self._exact_products)
 
     def free_bytes(self) -> int | None:
         """See ``Ops``."""

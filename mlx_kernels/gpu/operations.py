@@ -7,12 +7,13 @@ device. Each operation has a file of its own; ``MlxOps`` binds them.
 
 from collections.abc import Sequence
 from math import prod
+from typing import NoReturn
 
 import mlx.core as mx
 import numpy as np
 
 from mlx_kernels.blocks import PackedMatrix
-from mlx_kernels.errors import TensorError
+from mlx_kernels.errors import DeviceError, TensorError
 from mlx_kernels.gpu.attention import attention
 from mlx_kernels.gpu.dense_linear import dense_linear, dense_matrix
 from mlx_kernels.gpu.embedding import embedding
@@ -54,6 +55,14 @@ class MlxOps:
 
     def _use_half_precision(self) -> None:
         self._is_half = True
+
+    def deepseek_v4(self) -> NoReturn:
+        """See ``Ops``.
+
+        Raises:
+            DeviceError: always: these operations exist in the cpu world only.
+        """
+        raise DeviceError(f"DeepSeek V4 does not run on device {self.device}", "Use --device cpu.")
 
     def free_bytes(self) -> int | None:
         """See ``Ops``."""
