@@ -1,0 +1,63 @@
+"""What a reply must be, in terms of conversations; and the pieces that its grammars share."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.chat.format import ToolSpec
+from engine.grammar import schema_text
+from engine.tokenizer import Tokenizer
+
+# One spelling of white space in JSON, that of the models' training data: with free white space a
+# small model may write newlines for ever.
+_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+ANY_TEXT = "(?s:.*)"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyRule:
+    """What one reply must be.
+
+    Attributes:
+        tools: What may be called, with the schemas of the arguments.
+        must_call: The reply is a call and nothing else.
+        answer_schema: JSON schema of an answer that is no call; None leaves it free.
+        thinking: The reply begins, or may begin, with thinking, which is free.
+    """
+
+    tools: tuple[ToolSpec, ...] = ()
+    must_call: bool = False
+    answer_schema: Any = None
+    thinking: bool = False
+
+
+def literal(text: str) -> str:
+    """Return a text as a literal of a Lark grammar."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def token(text: str, tokenizer: Tokenizer) -> str:
+    """Return a tag as a grammar symbol: its token where the vocabulary has one, else its text."""
+    if tokenizer.has_control(text):
+        return f"<[{tokenizer.control_id(text)}]>"
+    return literal(text)
+
+
+def regex(pattern: str, without: Sequence[str] = ()) -> str:
+    """Return a terminal: a regular expression, without those matches that contain a pattern.
+
+    A slash, which would end the expression, is escaped here, also in a pattern.
+    """
+    parts = [pattern, *(f"{ANY_TEXT}{bad}{ANY_TEXT}" for bad in without)]
+    escaped = [part.replace("/", r"\/") for part in parts]
+    return " & ~".join(f"/{part}/" for part in escaped)
+
+
+def json_value(schema: Any) -> str:
+    """Return the symbol of a JSON value of a schema, in the trained white space."""
+    if isinstance(schema, dict):
+        schema = {**schema, "x-guidance": _SPACING}
+    elif schema is True:
+        schema = {"x-guidance": _SPACING}
+    return f"%json {schema_text(schema)}"
