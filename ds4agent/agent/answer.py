@@ -120,7 +120,9 @@ class Answering:
         while left > 0 and answer.end is End.TOO_LONG:
             is_shaken = False
             with closing(
-                self._conversation.session.generate(options, left, cancel, not_first)
+                self._conversation.session.generate(
+                    options, left, cancel, not_first, is_greedy=lambda: parser.syntax.is_greedy
+                )
             ) as tokens:
                 for token in tokens:
                     left -= 1
@@ -150,7 +152,7 @@ class Answering:
         self._conversation.adopt_generated()
         self._meter.end_round()
         answer.in_thinking = parser.in_thinking
-        for event in parser.finish():
+        for event in parser.finish(stopped=answer.has_stop_token):
             self._show(event, answer, ids)
         if not (answer.calls or answer.malformed or in_words) and answer.end is End.STOPPED:
             self._object_to_unknown_tool(answer)

@@ -17,6 +17,7 @@ _Maker = Callable[[ReplyRule, Tokenizer], str]
 _MAKERS: dict[str, _Maker] = {
     "chatml": constrain_chatml.lark,
     "deepseek_v4": lambda rule, tokenizer: constrain_dsml.lark(rule, tokenizer, V4),
+    "deepseek_v4_preview": lambda rule, tokenizer: constrain_dsml.lark(rule, tokenizer, V4),
     "deepseek_v41": lambda rule, tokenizer: constrain_dsml.lark(rule, tokenizer, V41),
 }
 
