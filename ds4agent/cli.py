@@ -14,7 +14,7 @@ from ds4agent.errors import ConfigError, UsageError, explain, is_expected
 from ds4agent.events import Mode, Start
 from ds4agent.headless import FORMATS, run_headless
 
-_SUBCOMMANDS = ("config", "doctor", "models", "sessions")
+_SUBCOMMANDS = ("config", "doctor", "models", "prompt", "sessions")
 _DEVICES = ("auto", "metal", "cuda", "cpu", "mlx-cpu")
 _STDIN = "-"  # -p without a text
 _PICK = "?"  # --resume without an id
@@ -22,6 +22,7 @@ _EPILOG = """\
 subcommands (`ds4-agent NAME --help`):
   models list|pull|verify|info    model files
   sessions list|show|delete       saved conversations
+  prompt render                   a conversation as the model sees it
   config show                     settings and where they come from
   doctor                          what a bug report needs
 
@@ -293,12 +294,13 @@ def _screen(worker: Any, opens_list: bool) -> int:
 
 
 def _subcommand(arguments: list[str]) -> int:
-    from ds4agent import doctor, models_cli, sessions_cli
+    from ds4agent import doctor, models_cli, prompt_cli, sessions_cli
 
     parser = _Parser(prog="ds4-agent")
     subparsers = parser.add_subparsers(dest="subcommand", required=True)
     models_cli.add_parser(subparsers)
     sessions_cli.add_parser(subparsers)
+    prompt_cli.add_parser(subparsers)
     config = subparsers.add_parser("config", help="show the settings")
     actions = config.add_subparsers(dest="action", required=True, metavar="ACTION")
     showing = actions.add_parser("show", help="every setting and its value")

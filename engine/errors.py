@@ -31,3 +31,7 @@ class LoadCancelled(EngineError):
 
 class NotEnoughMemory(EngineError):
     """A model needs more memory than is available; nothing was loaded."""
+
+
+class ConversationError(EngineError):
+    """A conversation given as data is not one, or the chat format has no form for a part of it."""

@@ -6,12 +6,14 @@ turn: a pattern cuts every piece of the one before into its matches and what lie
 The patterns are facts, as published in the models' tokenizer files and in llama.cpp's table.
 """
 
+from collections.abc import Sequence
+
 from tokenizers import Regex, pre_tokenizers
 
 from engine.errors import ModelFileError
 
 _ENGLISH = r"'s|'t|'re|'ve|'m|'ll|'d"
-_GPT2 = rf"{_ENGLISH}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+"
+GPT2_PATTERN = rf"{_ENGLISH}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+"
 
 
 def _cl100k(numbers: str) -> str:
@@ -31,12 +33,12 @@ _DEEPSEEK_V3 = (
 )
 
 _PATTERNS: dict[str, tuple[str, ...]] = {
-    "gpt-2": (_GPT2,),
-    "smollm": (r"\p{N}", _GPT2),
+    "gpt-2": (GPT2_PATTERN,),
+    "smollm": (r"\p{N}", GPT2_PATTERN),
     "qwen2": (_cl100k(r"\p{N}"),),
     "llama-bpe": (_cl100k(r"\p{N}{1,3}"),),
     "deepseek-v3": _DEEPSEEK_V3,
-    "default": (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
+    "default": (r"[\p{P}\$\+<=>\^~\|]+", GPT2_PATTERN, r"\p{N}+", "[0-9][0-9][0-9]"),
 }
 _ALIASES = {
     "gpt2": "gpt-2",
@@ -48,6 +50,17 @@ _ALIASES = {
 
 # Llama 3 looks a whole piece up in the vocabulary before it merges; its tokenizer file says so.
 WHOLE_PIECE_FIRST = frozenset({"llama-bpe", "llama3", "llama-v3"})
+
+
+def name_of_patterns(patterns: Sequence[str]) -> str:
+    """Return the name of a set of patterns, as a tokenizer file lists them; empty if unknown."""
+    known = {tuple(map(_as_written, value)): name for name, value in _PATTERNS.items()}
+    return known.get(tuple(map(_as_written, patterns)), "")
+
+
+def _as_written(pattern: str) -> str:
+    # The same class of kana and ideographs is published with and without escapes.
+    return pattern.replace("\\r", "\r").replace("\\n", "\n")
 
 
 def pre_tokenizer_for(name: str) -> pre_tokenizers.PreTokenizer:

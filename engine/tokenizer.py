@@ -39,7 +39,7 @@ _MARKUP = frozenset(
 )
 # Tokens that end a turn in some model. A file names one of them as its end; a chat model may
 # write another.
-_TURN_ENDS = (
+TURN_ENDS = (
     "<|im_end|>",
     "<|endoftext|>",
     "<|eot_id|>",
@@ -120,7 +120,7 @@ class Tokenizer:
             for token_id, (text, kind) in enumerate(zip(tokens, token_types, strict=True))
             if kind in (_CONTROL, _USER_DEFINED)
         }
-        ends = (self._special[text] for text in _TURN_ENDS if text in self._special)
+        ends = (self._special[text] for text in TURN_ENDS if text in self._special)
         self.eos_ids = frozenset({eos_id, *ends})
         plain = {
             text: token_id
@@ -216,6 +216,19 @@ class Tokenizer:
     def has_control(self, text: str) -> bool:
         """Whether ``text`` is a control or markup token of this vocabulary."""
         return text in self._special
+
+    def name_placeholder(self, placeholder: str, name: str) -> None:
+        """Give a control token that has had no use the name it has in a later model.
+
+        Raises:
+            ModelFileError: the vocabulary has no such place-holder.
+        """
+        token_id = self.control_id(placeholder)
+        del self._special[placeholder]
+        self._special[name] = token_id
+        self._tokens = [*self._tokens]
+        self._tokens[token_id] = name
+        self._bytes.pop(token_id, None)
 
     def token_bytes(self, token_id: int) -> bytes:
         """Return the bytes that a token adds to the output: ``b""`` for control tokens."""

@@ -65,10 +65,14 @@ class ChatmlFormat:
 
     def render(self, items: Sequence[Item]) -> list[int]:
         """Encode the next part of a conversation."""
-        ids = encode(self.segments(items), self._tokenizer)
-        if any(isinstance(item, System) for item in items) and self._tokenizer.add_bos:
-            return [self._tokenizer.bos_id, *ids]
-        return ids
+        return encode(self.segments(items), self._tokenizer)
+
+    def start_segments(self) -> list[Segment]:
+        """Return the start token, where the model wants one before a conversation."""
+        tokenizer = self._tokenizer
+        if not tokenizer.add_bos:
+            return []
+        return [Control(tokenizer.render([tokenizer.bos_id]).decode())]
 
     def segments(self, items: Sequence[Item]) -> list[Segment]:
         """Render the next part of a conversation as text and control tokens."""
@@ -106,6 +110,7 @@ class ChatmlFormat:
     def _item(self, item: Item) -> Iterator[Segment]:
         match item:
             case System(text, tools):
+                yield from self.start_segments()
                 yield from (Control(START), "system\n", text)
                 if tools:
                     yield from self._tools(tools)
@@ -115,9 +120,9 @@ class ChatmlFormat:
             case ToolResults(results):
                 yield from (Control(START), "user")
                 for _, text in results:
-                    yield from ("\n", self._tag("<tool_response>"), "\n")
+                    yield from ("\n", self.tag("<tool_response>"), "\n")
                     yield text.replace(_RESULT_CLOSE, _ESCAPED_CLOSE)
-                    yield from ("\n", self._tag(_RESULT_CLOSE))
+                    yield from ("\n", self.tag(_RESULT_CLOSE))
                 yield from (Control(END), "\n")
             case AssistantOpen(thinking):
                 yield from (Control(START), "assistant\n")
@@ -142,10 +147,11 @@ class ChatmlFormat:
             described = {"type": "function", "function": function}
             yield "\n" + json.dumps(described, ensure_ascii=False)
         yield _TOOLS_MIDDLE
-        yield from (self._tag("<tool_call>"), self._tag("</tool_call>"), " XML tags:\n")
-        yield from (self._tag("<tool_call>"), _TOOLS_EXAMPLE, self._tag("</tool_call>"))
+        yield from (self.tag("<tool_call>"), self.tag("</tool_call>"), " XML tags:\n")
+        yield from (self.tag("<tool_call>"), _TOOLS_EXAMPLE, self.tag("</tool_call>"))
 
-    def _tag(self, text: str) -> Segment:
+    def tag(self, text: str) -> Segment:
+        """Return the token of a tag where the vocabulary has one, else the tag as text."""
         return markup(text, self._tokenizer)
 
     def _decode(self, ids: Sequence[int]) -> str:

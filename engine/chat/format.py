@@ -37,10 +37,14 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """The head of a conversation: once, first."""
+    """The head of a conversation: once, first.
+
+    ``effort`` is how thoroughly to think, for models that can be told; None says nothing.
+    """
 
     text: str
     tools: tuple[ToolSpec, ...] = ()
+    effort: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)

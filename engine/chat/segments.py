@@ -55,6 +55,17 @@ def plain_text(segments: Iterable[Segment]) -> str:
     return "".join(s if isinstance(s, str) else s.text for s in segments)
 
 
+def control_ranges(segments: Iterable[Segment]) -> list[list[int]]:
+    """Return where control tokens stand in ``plain_text``: half-open code-point ranges."""
+    ranges, at = [], 0
+    for segment in segments:
+        text = segment if isinstance(segment, str) else segment.text
+        if isinstance(segment, Control):
+            ranges.append([at, at + len(text)])
+        at += len(text)
+    return ranges
+
+
 def split_marks(text: str, marks: Sequence[str]) -> Iterator[Segment]:
     """Yield a text of our own with the marks in it as control tokens.
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.chat.deepseek_v4 import CONTROL_TOKENS
+from engine.chat.deepseek_v4_dialect import CONTROL_TOKENS
 from engine.chat.format import ToolSpec
 from engine.tokenizer import Tokenizer
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.chat.deepseek_v4 import CONTROL_TOKENS
+from engine.chat.deepseek_v4_dialect import CONTROL_TOKENS
 from engine.chat.registry import chat_format_for
 from engine.errors import ModelFileError
 from engine.tokenizer import Tokenizer
