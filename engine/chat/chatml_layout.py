@@ -44,7 +44,8 @@ class ChatmlLayout:
         system = None
         if messages and messages[0].role == "system":
             system = messages.pop(0).content
-        thinking = conversation.thinking and conversation.effort != "none"
+        wants_thinking = conversation.thinking and conversation.effort != "none"
+        thinking = wants_thinking and self.chat.can_think
         asked = [i for i, m in enumerate(messages) if m.role in ("user", "developer")]
         turns: list[Turn] = [HeadTurn(system, tools)]
         for index, message in enumerate(messages):
