@@ -24,7 +24,7 @@ from mlx_kernels.cpu.linear import (
     matrix_bytes,
     normed_linear,
 )
-from mlx_kernels.cpu.moe import experts, moe
+from mlx_kernels.cpu.moe import CpuExperts, experts, moe
 from mlx_kernels.cpu.norm import rms_norm
 from mlx_kernels.cpu.rope import Rope
 from mlx_kernels.cpu.swiglu import swiglu
@@ -41,7 +41,6 @@ class CpuOps:
     gated_linear = staticmethod(gated_linear)
     rms_norm = staticmethod(rms_norm)
     swiglu = staticmethod(swiglu)
-    experts = staticmethod(experts)
     moe = staticmethod(moe)
 
     def __init__(self, use_native: bool | None = None, exact_products: bool = False) -> None:
@@ -76,6 +75,12 @@ class CpuOps:
     def vector(self, values: np.ndarray) -> np.ndarray:
         """See ``Ops``."""
         return values
+
+    def experts(
+        self, gate: PackedMatrix, up: PackedMatrix, down: PackedMatrix, n_experts: int
+    ) -> CpuExperts:
+        """See ``Ops``."""
+        return experts(gate, up, down, n_experts, self._is_native)
 
     def kv_buffer(self, n_kv_heads: int, head_dim: int, max_rows: int) -> CpuKvBuffer:
         """See ``Ops``."""
