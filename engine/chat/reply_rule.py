@@ -12,6 +12,12 @@ from engine.tokenizer import Tokenizer
 # One spelling of white space in JSON, that of the models' training data: with free white space a
 # small model may write newlines for ever.
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_HOLD_ONE = ("items", "prefixItems", "anyOf", "oneOf", "additionalProperties")
+_HOLD_NAMED = ("properties", "$defs", "definitions")
+# Beside these, the members of an object may be named elsewhere.
+_COMBINED = frozenset(
+    {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "minProperties"}
+)
 ANY_TEXT = "(?s:.*)"
 
 
@@ -54,8 +60,37 @@ def regex(pattern: str, without: Sequence[str] = ()) -> str:
     return " & ~".join(f"/{part}/" for part in escaped)
 
 
+def closed(schema: Any) -> Any:
+    """Return a schema whose objects have only the members that it names, where it names any.
+
+    A subset of what the schema allows. Where members of any name may follow, the library doesn't
+    keep a name from coming twice, and an object with the same key twice is no call.
+    """
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = dict(schema)
+    for key in _HOLD_ONE:
+        if key in result:
+            result[key] = closed(result[key])
+    for key in _HOLD_NAMED:
+        if isinstance(result.get(key), dict):
+            result[key] = {name: closed(item) for name, item in result[key].items()}
+    named = result.get("properties")
+    if (
+        isinstance(named, dict)
+        and result.get("additionalProperties", True) is True
+        and set(result.get("required") or ()) <= set(named)
+        and not set(result) & _COMBINED
+    ):
+        result["additionalProperties"] = False
+    return result
+
+
 def json_value(schema: Any) -> str:
     """Return the symbol of a JSON value of a schema, in the trained white space."""
+    schema = closed(schema)
     if isinstance(schema, dict):
         schema = {**schema, "x-guidance": _SPACING}
     elif schema is True:
