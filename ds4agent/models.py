@@ -17,7 +17,7 @@ from ds4agent.errors import ConfigError, Ds4Error
 from ds4agent.known_models import BY_NAME, KNOWN_MODELS, KnownModel, known_file
 
 # general.architecture of the files that the engine runs.
-SUPPORTED_ARCHITECTURES = frozenset({"llama", "qwen2", "qwen3"})
+SUPPORTED_ARCHITECTURES = frozenset({"deepseek4", "llama", "qwen2", "qwen3"})
 
 _PART = re.compile(r"-\d+-of-\d+\.gguf$", re.IGNORECASE)
 _FALLBACK_NAME = "qwen2.5-coder-0.5b"  # where memory is too small for the usual default
