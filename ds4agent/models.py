@@ -18,6 +18,9 @@ from ds4agent.known_models import BY_NAME, KNOWN_MODELS, KnownModel, known_file
 
 # general.architecture of the files that the engine runs.
 SUPPORTED_ARCHITECTURES = frozenset({"deepseek4", "llama", "qwen2", "qwen3"})
+# Those that are opened without being named. DeepSeek V4 runs on the cpu device only so far: too
+# slow to come unasked, and an error where a GPU is chosen.
+DEFAULT_ARCHITECTURES = SUPPORTED_ARCHITECTURES - {"deepseek4"}
 
 _PART = re.compile(r"-\d+-of-\d+\.gguf$", re.IGNORECASE)
 _FALLBACK_NAME = "qwen2.5-coder-0.5b"  # where memory is too small for the usual default
@@ -91,14 +94,14 @@ def default_model(memory_bytes: int, present: frozenset[str] = frozenset()) -> K
         present: names of the known models whose files are here.
 
     Returns:
-        The largest V4 Flash that is present, fits, and can be run; else the small coder model that
-        fits. Nobody is made to download 80 GB by a default.
+        The largest V4 Flash that is present, fits, and may come unasked; else the small coder
+        model that fits. Nobody is made to download 80 GB by a default.
     """
     for model in KNOWN_MODELS:
         if (
             model.name.startswith("v4-flash")
             and model.name in present
-            and model.architecture in SUPPORTED_ARCHITECTURES
+            and model.architecture in DEFAULT_ARCHITECTURES
             and memory_bytes >= model.min_memory_bytes
         ):
             return model
@@ -152,7 +155,7 @@ def best_found(found: list[FoundModel], memory_bytes: int) -> FoundModel | None:
         m
         for m in usable
         if (m.known is None or m.known.min_memory_bytes <= memory_bytes)
-        and _architecture(m.path) in SUPPORTED_ARCHITECTURES
+        and _architecture(m.path) in DEFAULT_ARCHITECTURES
     ]
     # The model for tests comes last: it runs, but it cannot do an agent's work.
     fitting.sort(key=lambda m: m.known is not None and m.known.name == "smollm2-135m")
