@@ -21,9 +21,12 @@ from tokenizers import models
 from engine.errors import ModelFileError
 from engine.gguf_file import GgufFile
 from engine.pretokenizer import WHOLE_PIECE_FIRST, pre_tokenizer_for
+from engine.text_cuts import safe_parts
 
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 3, 4, 5, 6  # GGUF token types
 _HINT = "Get another conversion of the model."
+PARALLEL_FROM = 1 << 15  # characters; below, handing texts to threads costs more than it gains
+_PART = 1 << 13  # characters of a part of a long text: small against a text, large against a call
 
 # Files don't agree whether these are control or user defined; they are output that is parsed.
 _MARKUP = frozenset(
@@ -179,6 +182,34 @@ class Tokenizer:
         A character that the vocabulary can't spell, and half a surrogate pair, become U+FFFD.
         Nothing else changes: no normalisation, no added space, no start token.
         """
+        return self._encode_all([text])[0]
+
+    def encode_segments(self, segments: Iterable[str | int]) -> list[int]:
+        """Encode text and ready ids in turn. Text pieces are encoded independently, long ones on
+        all cores; the ids are those of one after the other."""
+        parts = list(segments)
+        encoded = iter(self._encode_all([part for part in parts if isinstance(part, str)]))
+        ids: list[int] = []
+        for part in parts:
+            if isinstance(part, str):
+                ids += next(encoded)
+            else:
+                ids.append(part)
+        return ids
+
+    def _encode_all(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of each text."""
+        texts = [self._spellable(text) for text in texts]
+        if sum(map(len, texts)) < PARALLEL_FROM:
+            return [self._library.encode(text, add_special_tokens=False).ids for text in texts]
+        parts = [list(safe_parts(text, _PART)) for text in texts]
+        batch = self._library.encode_batch_fast(
+            [part for of_text in parts for part in of_text], add_special_tokens=False
+        )
+        encodings = iter(batch)
+        return [[i for _ in of_text for i in next(encodings).ids] for of_text in parts]
+
+    def _spellable(self, text: str) -> str:
         try:
             raw = text.encode("utf-8")
         except UnicodeEncodeError:
@@ -187,17 +218,7 @@ class Tokenizer:
         if self._missing and len(raw.translate(None, self._missing)) < len(raw):
             missing = set(self._missing)
             text = "".join("\ufffd" if missing & set(c.encode()) else c for c in text)
-        return self._library.encode(text, add_special_tokens=False).ids
-
-    def encode_segments(self, segments: Iterable[str | int]) -> list[int]:
-        """Encode text and ready ids in turn. Text pieces are encoded independently."""
-        ids: list[int] = []
-        for segment in segments:
-            if isinstance(segment, str):
-                ids += self.encode(segment)
-            else:
-                ids.append(segment)
-        return ids
+        return text
 
     def control_id(self, text: str) -> int:
         """Return the id of a control or markup token.

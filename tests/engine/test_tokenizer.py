@@ -7,7 +7,8 @@ import pytest
 
 from engine.errors import ModelFileError
 from engine.pretokenizer import pre_tokenizer_for
-from engine.tokenizer import Tokenizer
+from engine.text_cuts import safe_parts
+from engine.tokenizer import PARALLEL_FROM, Tokenizer
 from tests.fakes.scripted_model import byte_tokenizer
 
 PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -94,6 +95,43 @@ def test_encode_equals_a_plain_implementation(pre: str) -> None:
         expected = [ids[token] for piece in pieces for token in plain_bpe(piece, ranks)]
         assert tokenizer.encode(text) == expected
         assert tokenizer.render(expected).decode() == text
+
+
+ALPHABET = "ab 19\n\n \t\r.!('s{_é你の🎉\u200b\x1c\u3000"
+
+
+@pytest.mark.parametrize("pre", ["gpt-2", "smollm", "qwen2", "llama-bpe", "deepseek-v3", "default"])
+def test_cut_text_has_the_pieces_of_the_whole(pre: str) -> None:
+    """Every place that counts as safe is tried, in texts that are full of awkward ones."""
+    splitter = pre_tokenizer_for(pre)
+
+    def pieces(text: str) -> list[str]:
+        return [piece for piece, _ in splitter.pre_tokenize_str(text)]
+
+    chooser, n_cuts = random.Random(5), 0
+    for _ in range(3000):
+        text = "".join(chooser.choice(ALPHABET) for _ in range(chooser.randrange(30)))
+        parts = list(safe_parts(text, 1))
+        assert "".join(parts) == text
+        n_cuts += len(parts) - 1
+        assert [piece for part in parts for piece in pieces(part)] == pieces(text), text
+    assert n_cuts > 500
+
+
+def test_long_texts_in_parallel_have_the_ids_of_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokenizer = build()
+    chooser = random.Random(8)
+    texts = ["".join(chooser.choices("the ot h=\nэто你1", k=n)) for n in (60_000, 3, 0, 20_000)]
+    segments = [END_ID, texts[0], END_ID, *texts[1:], END_ID]
+    assert sum(map(len, texts)) > PARALLEL_FROM
+    assert len(list(safe_parts(texts[0], 1 << 13))) > 3
+    ids = tokenizer.encode_segments(segments)
+    assert ids.count(END_ID) == 3 and tokenizer.render(ids).decode().count("<|im_end|>") == 3
+    monkeypatch.setattr("engine.tokenizer.PARALLEL_FROM", 1 << 60)
+    assert tokenizer.encode_segments(segments) == ids
+    assert tokenizer.encode(texts[0]) == ids[1 : 1 + len(tokenizer.encode(texts[0]))]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import lzma
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -88,8 +89,14 @@ def test_only_new_turns_are_encoded(tokenizer: Tokenizer, monkeypatch: pytest.Mo
     prompt = IncrementalPrompt(V4, tokenizer)
     prompt.update(Conversation(turn * 5))
     seen: list[str] = []
-    encode_text = tokenizer.encode
-    monkeypatch.setattr(tokenizer, "encode", lambda t: seen.append(t) or encode_text(t))
+    encode_parts = tokenizer.encode_segments
+
+    def note(parts: Iterable[str | int]) -> list[int]:
+        parts = list(parts)
+        seen.extend(part for part in parts if isinstance(part, str))
+        return encode_parts(parts)
+
+    monkeypatch.setattr(tokenizer, "encode_segments", note)
     update = prompt.update(Conversation((*turn * 5, Message("user", "more"))))
     assert seen == ["more"]
     assert update.n_kept == len(prompt.token_ids) - len(update.new_ids)
