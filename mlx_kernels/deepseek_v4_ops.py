@@ -169,6 +169,9 @@ class DeepseekV4Ops(Protocol):
     def exact_matrix_bytes(self, type_id: int, shape: tuple[int, ...]) -> int:
         """Memory that ``exact_matrix`` takes."""
 
+    def experts_bytes(self, type_id: int, shape: tuple[int, ...]) -> int:
+        """Memory that ``Ops.experts`` takes of one of its three matrices."""
+
     def grouped_matrix(self, matrix: PackedMatrix, n_groups: int) -> Array:
         """Take over [G Ro, in / G]: rows g Ro to (g + 1) Ro read part g of the input."""
 

@@ -7,14 +7,14 @@ device. Each operation has a file of its own; ``MlxOps`` binds them.
 
 from collections.abc import Sequence
 from math import prod
-from typing import NoReturn
 
 import mlx.core as mx
 import numpy as np
 
 from mlx_kernels.blocks import PackedMatrix
-from mlx_kernels.errors import DeviceError, TensorError
+from mlx_kernels.errors import TensorError
 from mlx_kernels.gpu.attention import attention
+from mlx_kernels.gpu.deepseek_v4.operations import MlxDeepseekV4Ops
 from mlx_kernels.gpu.dense_linear import dense_linear, dense_matrix
 from mlx_kernels.gpu.embedding import embedding
 from mlx_kernels.gpu.kv_buffer import MlxKvBuffer
@@ -50,19 +50,16 @@ class MlxOps:
         self.device = device
         self._is_half = device != "mlx-cpu"
         self.rope = Rope().turn
+        self._deepseek_v4 = MlxDeepseekV4Ops(self)
         # For the whole process: a process that opens two devices of MLX uses the last one.
         mx.set_default_device(mx.cpu if device == "mlx-cpu" else mx.gpu)
 
     def _use_half_precision(self) -> None:
         self._is_half = True
 
-    def deepseek_v4(self) -> NoReturn:
-        """See ``Ops``.
-
-        Raises:
-            DeviceError: always: these operations exist in the cpu world only.
-        """
-        raise DeviceError(f"DeepSeek V4 does not run on device {self.device}", "Use --device cpu.")
+    def deepseek_v4(self) -> MlxDeepseekV4Ops:
+        """See ``Ops``."""
+        return self._deepseek_v4
 
     def free_bytes(self) -> int | None:
         """See ``Ops``."""

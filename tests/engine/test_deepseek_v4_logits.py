@@ -1,9 +1,11 @@
 """Our logits against two independent implementations; see fixtures/v4_tiny/README.md.
 
 On the cpu device with exact products: activations are not rounded to 8 bits, as in the oracles.
+On mlx-cpu all products are exact. A GPU would compute the same operations with other rounding.
 """
 
 import json
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from engine.families.registry import plan_for
 from engine.gguf_file import GgufFile
 from mlx_kernels.cpu.operations import CpuOps
+from mlx_kernels.devices import open_ops
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "v4_tiny"
 CASES = json.loads((FIXTURES / "tokens.json").read_text(encoding="utf-8"))
@@ -22,14 +25,35 @@ UNROUNDED_MAX = 1e-3
 ROUNDED_MEAN = {"long": 0.15, "short": 0.03}
 
 
-@pytest.fixture(scope="module")
-def model():
+def on_devices(*cases: str) -> list:
+    """Cases on each device; long ones take 10 seconds in plain MLX."""
+    return [
+        pytest.param(
+            device,
+            case,
+            marks=[pytest.mark.slow] if (device, case) == ("mlx-cpu", "long") else [],
+        )
+        for device in ("cpu", "mlx-cpu")
+        for case in cases
+    ]
+
+
+@pytest.fixture(scope="module", params=["cpu", "mlx-cpu"])
+def model(request):
+    ops = CpuOps(exact_products=True) if request.param == "cpu" else open_ops("mlx-cpu")
     with GgufFile.open(FIXTURES / "tiny-v4-q.gguf") as gguf:
-        yield plan_for(gguf).load(CpuOps(exact_products=True), None, None)
+        yield plan_for(gguf).load(ops, None, None)
 
 
-def logits_of(model, tokens: list[int], n_prefill: int, rounds: bool) -> np.ndarray:
+@pytest.fixture(scope="module")
+def computed(model):
+    """Logits of a case, computed once for all that they are compared with."""
+    return lru_cache(lambda case, rounds: logits_of(model, case, rounds))
+
+
+def logits_of(model, case: str, rounds: bool) -> np.ndarray:
     """Logits of every position: the first tokens in one call, the others one by one."""
+    tokens, n_prefill = CASES[case]["tokens"], CASES[case]["prefill"]
     model.debug_cache_rounding = rounds
     cache = model.new_cache(len(tokens))
     ids = np.array(tokens, np.int32)
@@ -41,10 +65,10 @@ def logits_of(model, tokens: list[int], n_prefill: int, rounds: bool) -> np.ndar
     return np.concatenate(rows)
 
 
-@pytest.mark.parametrize("case", ["micro", "short", "long"])
-def test_without_rounding_gives_the_logits_of_transformers(case, model):
+@pytest.mark.parametrize("model, case", on_devices("micro", "short", "long"), indirect=["model"])
+def test_without_rounding_gives_the_logits_of_transformers(case, computed):
     oracle, n = np.load(FIXTURES / "hf.npz"), CASES[case]["prefill"]
-    ours = logits_of(model, CASES[case]["tokens"], n, rounds=False)
+    ours = computed(case, False)
     for rows, theirs in (
         (ours, oracle[f"{case}.prefill"]),
         (ours[n - 1 :], oracle[f"{case}.decode"]),
@@ -54,11 +78,11 @@ def test_without_rounding_gives_the_logits_of_transformers(case, model):
         assert (rows.argmax(1) == theirs.argmax(1)).all()
 
 
-@pytest.mark.parametrize("case", ["short", "long"])
+@pytest.mark.parametrize("model, case", on_devices("short", "long"), indirect=["model"])
 @pytest.mark.parametrize("name", ["hfsim", "ds4sim"])
-def test_with_rounding_gives_the_logits_of_both_oracles(name, case, model):
+def test_with_rounding_gives_the_logits_of_both_oracles(name, case, computed):
     oracle, n = np.load(FIXTURES / f"{name}.npz"), CASES[case]["prefill"]
-    ours = logits_of(model, CASES[case]["tokens"], n, rounds=True)
+    ours = computed(case, True)
     prefill = oracle[f"{case}.prefill"]
     for rows, theirs in (
         (ours[: len(prefill)], prefill),
@@ -82,10 +106,14 @@ def test_greedy_continuations_are_those_of_the_oracles(model):
         assert written == greedy[name], name
 
 
-def test_any_chunking_and_a_restored_state_go_on_bit_by_bit(model):
+@pytest.mark.parametrize(
+    "lengths",
+    [(3, 17, 130), pytest.param((1, 4, 5, 16, 127, 128, 129, 257, 500), marks=pytest.mark.slow)],
+)
+def test_any_chunking_and_a_restored_state_go_on_bit_by_bit(lengths, model):
     tokens, rng = CASES["long"]["tokens"], np.random.default_rng(4)
     model.debug_cache_rounding = True
-    for n in (1, 3, 4, 5, 16, 17, 127, 128, 129, 130, 257, 500):
+    for n in lengths:
         whole, pieces, restored = (model.new_cache(600) for _ in range(3))
         ids = np.array(tokens[:n], np.int32)
         model.layers(0, model.n_layers, model.embed(ids), whole, ids)

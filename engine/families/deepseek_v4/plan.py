@@ -65,8 +65,10 @@ class DeepseekV4Plan:
             info = self.gguf.tensors[need.name]
             if need.name == EMBEDDING:
                 continue
-            if len(info.shape) == 1 or "tid2eid" in need.name or "_exps" in need.name:
-                total += info.n_bytes  # packed in every world
+            if len(info.shape) == 1 or "tid2eid" in need.name:
+                total += info.n_bytes
+            elif "_exps" in need.name:
+                total += v4.experts_bytes(info.type_id, as_matrix(info.shape))
             elif any(mark in need.name for mark in _EXACT):
                 total += v4.exact_matrix_bytes(info.type_id, as_matrix(info.shape))
             else:

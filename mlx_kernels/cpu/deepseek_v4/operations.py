@@ -6,11 +6,12 @@ a person waits, and like antirez/ds4 on a CPU. ``exact_products`` turns that off
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from mlx_kernels.blocks import PackedMatrix
+from mlx_kernels.blocks import BLOCK, PackedMatrix
 from mlx_kernels.cpu.deepseek_v4 import hyper_connection
 from mlx_kernels.cpu.deepseek_v4.attention import attention
 from mlx_kernels.cpu.deepseek_v4.compressor import compress
@@ -55,6 +56,10 @@ class CpuDeepseekV4Ops:
     def exact_matrix_bytes(self, type_id: int, shape: tuple[int, ...]) -> int:
         """See ``DeepseekV4Ops``."""
         return matrix_bytes(type_id, shape, self._is_native)
+
+    def experts_bytes(self, type_id: int, shape: tuple[int, ...]) -> int:
+        """See ``DeepseekV4Ops``: they stay packed."""
+        return prod(shape) // BLOCK[type_id].n_values * BLOCK[type_id].n_bytes
 
     def grouped_matrix(self, matrix: PackedMatrix, n_groups: int) -> list[Weight]:
         """See ``DeepseekV4Ops``."""
