@@ -10,10 +10,13 @@ The ids can't be guessed, since whoever knows one selects bytes whose marks beco
 id, the block.
 """
 
+import dataclasses
 import secrets
 import struct
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
+
+from engine.chat.conversation import Conversation, Message
 
 DEFAULT_MAX_IDS = 100_000
 DEFAULT_MAX_BYTES = 512 << 20  # of all blocks together, and of one in a file
@@ -78,6 +81,24 @@ class CallReplay:
         for call_id in call_ids:
             self._blocks.move_to_end(call_id)
         return blocks.pop()
+
+    def restore(self, conversation: Conversation) -> Conversation:
+        """Return a conversation whose past calls stand as they were sampled, where that is known.
+
+        What a client says about a call that is known is not looked at, its arguments included.
+        """
+        return dataclasses.replace(
+            conversation, messages=tuple(self._restored(m) for m in conversation.messages)
+        )
+
+    def _restored(self, message: Message) -> Message:
+        block = self.block([call.call_id for call in message.calls]) if message.calls else None
+        if block is None:
+            return message
+        try:
+            return dataclasses.replace(message, sampled_block=block.decode())
+        except UnicodeDecodeError:  # from a damaged file; text can't hold it
+            return message
 
     def entries(self, text: bytes) -> list[tuple[str, bytes]]:
         """Return what belongs to a saved conversation: for each block whose bytes are in its

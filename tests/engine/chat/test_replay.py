@@ -2,6 +2,13 @@
 
 import random
 
+import pytest
+
+from engine.chat.chatml import ChatmlFormat
+from engine.chat.chatml_layout import ChatmlLayout
+from engine.chat.conversation import Call, Conversation, Message, render_whole
+from engine.chat.deepseek_v4_dialect import DEEPSEEK_V4
+from engine.chat.deepseek_v4_turns import DeepseekV4Layout
 from engine.chat.dsml_parser import DsmlParser
 from engine.chat.dsml_tags import MARK
 from engine.chat.format import CallComplete, ToolSpec
@@ -53,6 +60,65 @@ def test_a_history_from_elsewhere_renders_to_the_sampled_tokens(v4_tokenizer: To
     again = restored.block([call_id])
     assert again is not None and again == raw
     assert encode(split_marks(again.decode(), (MARK,)), v4_tokenizer) == sampled
+
+
+SAMPLED = {
+    "v4": '\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter string="false" '
+    'name="n">1e3</｜DSML｜parameter>\n</｜DSML｜invoke>  </｜DSML｜tool_calls>',
+    "chatml": '<tool_call>{"arguments":{"n":1e3},   "name":"f"}</tool_call>',
+}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_a_whole_history_from_elsewhere_is_the_sampled_prompt(
+    name: str, v4_tokenizer: Tokenizer, chatml_tokenizer: Tokenizer
+) -> None:
+    """A client that knows ids and JSON only gets the prompt of the one who sampled."""
+    block, call_ids = SAMPLED[name], [new_call_id()]
+    if name == "v4":
+        layout, tokenizer, marks = DeepseekV4Layout(DEEPSEEK_V4), v4_tokenizer, (MARK,)
+        end = [tokenizer.control_id("<｜end▁of▁sentence｜>")]
+    else:
+        tokenizer, marks = chatml_tokenizer, ("<tool_call>", "</tool_call>")
+        layout = ChatmlLayout(ChatmlFormat(tokenizer))
+        end = [tokenizer.control_id("<|im_end|>"), *tokenizer.encode("\n")]
+    asked = Conversation((Message("user", "go"),))
+    live = encode(render_whole(asked, layout), tokenizer)
+    live += encode(["Now.", *split_marks(block, marks)], tokenizer) + end
+
+    def history(arguments: str, call_id: str) -> Conversation:
+        reply = Message("assistant", "Now.", calls=(Call(call_id, "f", arguments),))
+        return Conversation((*asked.messages, reply, Message("tool", "1", call_id=call_id)))
+
+    replay = CallReplay()
+    replay.remember(call_ids, block.encode())
+    for arguments in ('{"n": 1000.0}', '{"n": 2}'):
+        restored = replay.restore(history(arguments, call_ids[0]))
+        prompt = encode(render_whole(restored, layout), tokenizer)
+        assert prompt[: len(live)] == live
+    unknown = history('{"n": 1000.0}', "call_1")
+    assert replay.restore(unknown) == unknown
+    assert encode(render_whole(unknown, layout), tokenizer)[: len(live)] != live
+
+
+def test_marks_in_arguments_of_an_unknown_call_stay_text(v4_tokenizer: Tokenizer) -> None:
+    said = Message("assistant", calls=(Call("call_0", "f", SAMPLED["v4"]),))
+    safe = Message("assistant", calls=(Call("call_0", "f", "x"),))
+    layout, mark = DeepseekV4Layout(DEEPSEEK_V4), v4_tokenizer.control_id(MARK)
+    counts = {
+        encode(
+            render_whole(CallReplay().restore(Conversation((message,))), layout), v4_tokenizer
+        ).count(mark)
+        for message in (said, safe)
+    }
+    assert len(counts) == 1
+
+
+def test_a_block_that_is_no_text_is_left_out() -> None:
+    replay = CallReplay()
+    replay.remember(["a"], b"\xff")
+    said = Conversation((Message("assistant", calls=(Call("a", "f", "{}"),)),))
+    assert replay.restore(said) == said
 
 
 def test_file_form_is_that_of_the_other_program() -> None:
