@@ -1,5 +1,6 @@
 """How much memory is free, and whether a model fits, asked before anything is loaded."""
 
+import bisect
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ _VM_STAT_TIMEOUT_S = 5.0
 # Python, the tokenizer, a chunk's activations and the scores of long attention: 0.25 to 0.4 GiB
 # measured with models of 0.1 to 1.5 billion weights.
 _WORKING_BYTES = 400 << 20
+_CTX_STEP = 256  # tokens; a context that is offered is a multiple
 _MIN_USEFUL_CTX = 1024  # tokens; a smaller context is not offered as a way out
 
 
@@ -55,12 +57,20 @@ def check_fits(plan: ModelPlan, ops: Ops, ctx: int, free: int | None) -> None:
     if budget is None:
         return
     weights = plan.weight_bytes(ops)
-    needed = weights + _WORKING_BYTES + plan.cache_bytes(ops, ctx)
+
+    def needed_at(n_tokens: int) -> int:
+        session = plan.cache_bytes(ops, n_tokens) + plan.scratch_bytes(ops, n_tokens)
+        return weights + _WORKING_BYTES + session
+
+    needed = needed_at(ctx)
     if needed <= budget:
         return
-    largest = max(0, budget - weights - _WORKING_BYTES) // plan.cache_bytes(ops, 1)
+    # A search and no division: not every state grows by the same bytes with every token.
+    choices = range(0, ctx, _CTX_STEP)
+    n_fitting = bisect.bisect_right(choices, budget, key=needed_at)
+    largest = choices[n_fitting - 1] if n_fitting else 0
     if largest >= _MIN_USEFUL_CTX:
-        hint = f"Use --ctx {largest // 256 * 256}, or a smaller model."
+        hint = f"Use --ctx {largest}, or a smaller model."
     else:
         hint = "Use a smaller model, or close other programs."
     raise NotEnoughMemory(

@@ -33,6 +33,10 @@ class ModelPlan(Protocol):
     def cache_bytes(self, ops: Ops, n_tokens: int) -> int:
         """Memory of one session's state at ``n_tokens`` positions on a device."""
 
+    def scratch_bytes(self, ops: Ops, ctx: int) -> int:
+        """Memory that reading a chunk takes for a time, beyond what ``engine.memory`` allows any
+        model."""
+
     def load(self, ops: Ops, progress: LoadProgress | None, cancel: Event | None) -> Model:
         """Load the weights. Raises LoadCancelled."""
 

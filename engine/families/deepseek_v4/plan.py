@@ -13,6 +13,7 @@ from engine.families.loading import WeightLoader
 from engine.gguf_file import GgufFile
 from mlx_kernels.ops import Ops
 
+_CHUNK_TOKENS = 512  # the most that one call of the network gets
 _EXACT = ("hc_", "compressor", "indexer", "ffn_gate_inp")  # in the names of exact matrices
 
 
@@ -80,6 +81,22 @@ class DeepseekV4Plan:
         v4, shape = ops.deepseek_v4(), self.config.shape
         ratios = self.config.ratios[self.part.first : self.part.last]
         return sum(v4.state_bytes(shape, ratio, n_tokens) for ratio in ratios)
+
+    def scratch_bytes(self, ops: Ops, ctx: int) -> int:
+        """Memory of a chunk's activations, all in float32, from the shapes.
+
+        Streams three times (old, new, a sum of both), the heads and what they read twice, the
+        experts' hidden values, and for each position the indexer's scores of all rows.
+        """
+        shape = self.config.shape
+        values = 3 * shape.n_streams * shape.n_embd
+        values += 2 * shape.n_heads * shape.head_dim
+        values += 2 * shape.index_heads * shape.index_dim
+        values += (shape.n_used + 1) * 3 * self.config.n_ff
+        values += shape.n_groups * self.config.output_rank
+        if 4 in self.config.ratios[self.part.first : self.part.last]:
+            values += 2 * (ctx // 4)  # scores, and a sorted copy
+        return 4 * _CHUNK_TOKENS * values
 
     def load(
         self, ops: Ops, progress: LoadProgress | None, cancel: Event | None

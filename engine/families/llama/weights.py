@@ -76,6 +76,10 @@ class LlamaPlan:
             * n_tokens
         )
 
+    def scratch_bytes(self, ops: Ops, ctx: int) -> int:
+        """None beyond the usual: that was measured with this family."""
+        return 0
+
     def load(self, ops: Ops, progress: LoadProgress | None, cancel: Event | None) -> LlamaModel:
         """Decode every weight and hand it to the device.
 
