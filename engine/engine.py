@@ -22,7 +22,7 @@ import numpy as np
 from engine.chat.format import ChatFormat
 from engine.chat.registry import chat_format_for
 from engine.errors import ContextFull, ModelFileError
-from engine.families.base import LoadProgress, Model
+from engine.families.base import Cache, LoadProgress, Model
 from engine.families.registry import plan_for
 from engine.gguf_file import GgufFile
 from engine.memory import available_bytes, check_fits
@@ -151,14 +151,23 @@ class Engine:
         session.load(state)
         return session
 
-    def logits_of(self, tokens: Sequence[int], n_prefill: int | None = None) -> np.ndarray:
+    def logits_of(
+        self,
+        tokens: Sequence[int],
+        n_prefill: int | None = None,
+        *,
+        debug_cache_rounding: bool = True,
+    ) -> np.ndarray:
         """Compute the logits after every token of a text, [T, V] float32, in a state of its own.
 
         For tests and perplexity: T times V floats. The first ``n_prefill`` tokens go through the
         network in one call, the others one by one; None: all in chunks.
+        ``debug_cache_rounding`` off: cached rows stay as computed, to compare with networks that
+        do not simulate the rounding that DeepSeek V4 was trained with.
 
         Raises:
             ContextFull: there are more tokens than the context holds.
+            ModelFileError: rounding is to be off, and the family has none.
         """
         if len(tokens) > self.info.ctx:
             raise ContextFull(
@@ -166,7 +175,7 @@ class Engine:
                 "Give fewer tokens, or open the model with more --ctx.",
             )
         model = self._loaded()
-        cache = model.new_cache(self.info.ctx)
+        cache = self._new_cache(model, debug_cache_rounding)
         parts = [np.zeros((0, model.n_vocab), np.float32)]
         stops = range(
             DEFAULT_CHUNK_TOKENS, len(tokens) + DEFAULT_CHUNK_TOKENS, DEFAULT_CHUNK_TOKENS
@@ -178,6 +187,20 @@ class Engine:
             hidden = model.layers(0, model.n_layers, model.embed(ids), cache, ids)
             parts.append(model.head(hidden))
         return np.concatenate(parts)
+
+    def _new_cache(self, model: Model, rounds: bool) -> Cache:
+        if rounds:
+            return model.new_cache(self.info.ctx)
+        if not hasattr(model, "debug_cache_rounding"):
+            raise ModelFileError(
+                f"a {self.info.family} network has no rounding of cached rows to turn off",
+                "Leave --no-cache-rounding out, or use a DeepSeek V4 model.",
+            )
+        model.debug_cache_rounding = False
+        try:
+            return model.new_cache(self.info.ctx)
+        finally:
+            model.debug_cache_rounding = True
 
     def close(self) -> None:
         """Give weights and file back. Sessions of this engine keep the weights until they go."""

@@ -9,14 +9,15 @@ import pytest
 from ds4agent.bench.cli import main
 from engine.engine import Engine
 
+V4 = Path(__file__).parent / "fixtures" / "v4_tiny"
 TINY = Path(__file__).parent / "fixtures" / "llama_logits" / "tiny-llama3.gguf"
 IDS = [5, 17, 3, 99, 42, 7]
 
 
-def run(tmp_path: Path, ids: object, *more: str) -> int:
+def run(tmp_path: Path, ids: object, *more: str, model: Path = TINY) -> int:
     (tmp_path / "ids.json").write_text(json.dumps(ids), encoding="utf-8")
     files = ["--tokens", str(tmp_path / "ids.json"), "--out", str(tmp_path / "out.npy")]
-    return main(["logits", "-m", str(TINY), "--device", "cpu", *files, *more])
+    return main(["logits", "-m", str(model), "--device", "cpu", *files, *more])
 
 
 @pytest.mark.parametrize("n_prefill", [0, 1, 4, 6])
@@ -40,7 +41,9 @@ def test_all_tokens_are_read_in_one_call_by_default(tmp_path, monkeypatch):
     asked = []
     logits_of = Engine.logits_of
     monkeypatch.setattr(
-        Engine, "logits_of", lambda self, ids, n: asked.append(n) or logits_of(self, ids, n)
+        Engine,
+        "logits_of",
+        lambda self, ids, n, **more: asked.append(n) or logits_of(self, ids, n, **more),
     )
     assert run(tmp_path, IDS) == 0
     assert asked == [len(IDS)]
@@ -68,3 +71,21 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path, capsys):
     arguments = ["logits", "-m", str(TINY), "--tokens", str(tmp_path / "no"), "--out", "x.npy"]
     assert main(arguments) == 1
     assert "can't read token ids" in capsys.readouterr().err
+
+
+def test_without_cache_rounding_is_the_network_that_transformers_computes(tmp_path):
+    case = json.loads((V4 / "tokens.json").read_text(encoding="utf-8"))["short"]
+    # Experts of few positions round activations to 8 bits; the rest of the error goes away.
+    oracle = np.load(V4 / "hf.npz")["short.prefill"]
+    options = ["--prefill", str(len(case["tokens"]))]
+    files = V4 / "tiny-v4-q.gguf"
+    errors = []
+    for more in ([], ["--no-cache-rounding"]):
+        assert run(tmp_path, case["tokens"], *options, *more, model=files) == 0
+        errors.append(np.abs(np.load(tmp_path / "out.npy") - oracle).mean())
+    assert errors[1] < errors[0] / 2
+
+
+def test_a_model_without_cache_rounding_can_not_turn_it_off(tmp_path, capsys):
+    assert run(tmp_path, IDS, "--no-cache-rounding") == 1
+    assert "has no rounding of cached rows to turn off" in capsys.readouterr().err

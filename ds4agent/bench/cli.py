@@ -112,6 +112,11 @@ def _add_logits(logits: argparse.ArgumentParser) -> None:
     logits.add_argument(
         "--out", type=Path, required=True, metavar="FILE.npy", help="float32 [tokens, vocabulary]"
     )
+    logits.add_argument(
+        "--no-cache-rounding",
+        action="store_true",
+        help="keep cached rows of DeepSeek V4 as computed, to compare with other programs",
+    )
     logits.set_defaults(run=_write_logits)
 
 
@@ -191,7 +196,8 @@ def _write_logits(args: argparse.Namespace) -> int:
     path = find_model(args.model, load_config(Path.cwd()))
     with Engine.open(path, args.device, len(tokens)) as engine:
         n_prefill = len(tokens) if args.prefill is None else args.prefill
-        logits = logits_of(engine, tokens, n_prefill)
+        rounds = not args.no_cache_rounding
+        logits = logits_of(engine, tokens, n_prefill, cache_rounding=rounds)
     write(args.out, logits)
     print(f"{args.out}: float32 {list(logits.shape)}")
     return 0

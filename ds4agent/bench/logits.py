@@ -28,7 +28,9 @@ def read_tokens(path: Path) -> list[int]:
     return tokens
 
 
-def logits_of(engine: Engine, tokens: Sequence[int], n_prefill: int) -> np.ndarray:
+def logits_of(
+    engine: Engine, tokens: Sequence[int], n_prefill: int, *, cache_rounding: bool = True
+) -> np.ndarray:
     """Compute the logits after every token.
 
     Args:
@@ -36,6 +38,7 @@ def logits_of(engine: Engine, tokens: Sequence[int], n_prefill: int) -> np.ndarr
         tokens: Token ids [T].
         n_prefill: The first so many are read in one call of the network; the others one by one,
             as in decoding.
+        cache_rounding: Off: cached rows of DeepSeek V4 stay as computed.
 
     Returns:
         [T, V] float32.
@@ -43,6 +46,7 @@ def logits_of(engine: Engine, tokens: Sequence[int], n_prefill: int) -> np.ndarr
     Raises:
         Ds4Error: a token id is not in the vocabulary, or there are fewer tokens than ``n_prefill``.
         ContextFull: there are more tokens than the context holds.
+        ModelFileError: rounding is to be off, and the family has none.
     """
     n_vocab = engine.info.n_vocab
     if max(tokens) >= n_vocab:
@@ -55,7 +59,7 @@ def logits_of(engine: Engine, tokens: Sequence[int], n_prefill: int) -> np.ndarr
             f"--prefill {n_prefill}, but there are {len(tokens)} tokens",
             f"Give a number from 0 to {len(tokens)}.",
         )
-    return engine.logits_of(tokens, n_prefill)
+    return engine.logits_of(tokens, n_prefill, debug_cache_rounding=cache_rounding)
 
 
 def write(path: Path, logits: np.ndarray) -> None:
