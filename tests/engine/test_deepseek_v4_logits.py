@@ -93,6 +93,16 @@ def test_with_rounding_gives_the_logits_of_both_oracles(name, case, computed):
         assert (rows.argmax(1) == theirs.argmax(1)).mean() >= 0.95
 
 
+def test_micro_with_rounding_gives_the_logits_of_both_oracles(computed):
+    ours, n = computed("micro", True), CASES["micro"]["prefill"]
+    for name in ("hfsim", "ds4sim"):
+        oracle = np.load(FIXTURES / f"{name}.npz")
+        prefill, decode = oracle["micro.prefill"], oracle["micro.decode"]
+        for rows, theirs in ((ours[: len(prefill)], prefill), (ours[n - 1 :], decode)):
+            assert np.abs(rows - theirs).mean() < ROUNDED_MEAN["short"]
+            assert (rows.argmax(1) == theirs.argmax(1)).all()
+
+
 def test_greedy_continuations_are_those_of_the_oracles(model):
     greedy = CASES["greedy"]
     for rounds, name in ((False, "greedy"), (True, "greedy_ds4sim")):
