@@ -108,6 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output-format", choices=FORMATS, help="without a screen: text (default), json, ..."
     )
+    parser.add_argument(
+        "--json-schema", metavar="FILE", help="without a screen: the answer is JSON of this schema"
+    )
 
     model = parser.add_argument_group("model")
     model.add_argument("-m", "--model", metavar="NAME|FILE", help="a known name or a GGUF file")
@@ -148,6 +151,8 @@ def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
     if args.resume is not None and not args.resume.strip():
         # Of a script whose variable is empty: its prompt must not go to another conversation.
         raise UsageError("--resume got an empty ID", "See `ds4-agent sessions list`.")
+    if args.json_schema is not None and not is_headless:
+        raise UsageError("--json-schema is for runs without a screen", "Use -p TEXT.")
     if args.no_save and (args.resume or args.resume_latest):
         raise UsageError("--no-save does not go with --continue and --resume", "Leave one out.")
     cwd = _folder(args.chdir)
@@ -173,8 +178,9 @@ def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
         resume_latest=args.resume_latest,
         prompt="" if is_headless else prompt,
     )
+    schema = _schema(args.json_schema)
     _log_to_file()
-    worker = _worker(open_engine, config, cwd, start, is_headless, not args.no_save)
+    worker = _worker(open_engine, config, cwd, start, is_headless, not args.no_save, schema)
     if is_headless:
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(encoding="utf-8", errors="replace")
@@ -234,6 +240,7 @@ def _worker(
     start: Start,
     is_headless: bool,
     saves: bool,
+    schema: dict[str, Any] | None,
 ) -> Any:
     from ds4agent.agent.prompt import project_instructions
     from ds4agent.agent.settings import AgentSettings
@@ -241,6 +248,11 @@ def _worker(
     from engine.sampler import SamplingOptions
 
     instructions = project_instructions(cwd)
+    extras = [instructions[1]] if instructions else []
+    if schema is not None:
+        from ds4agent.agent.answer_form import instruction
+
+        extras.append(instruction(schema))
     settings = AgentSettings(
         cwd=cwd,
         mode=Mode(config.approval),
@@ -256,9 +268,18 @@ def _worker(
         store_folder=paths.kvcache_dir() if saves else None,
         headless=is_headless,
         max_rounds=config.max_rounds,
-        system_prompt_extra=instructions[1] if instructions else "",
+        system_prompt_extra="\n\n".join(extras),
+        answer_schema=schema,
     )
     return AgentWorker(open_engine, settings, start)
+
+
+def _schema(name: str | None) -> dict[str, Any] | None:
+    if name is None:
+        return None
+    from ds4agent.agent.answer_form import read_schema
+
+    return read_schema(Path(name))
 
 
 def _engine_opener(model: str | None, config: Config) -> Callable[..., Any]:

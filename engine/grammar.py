@@ -68,6 +68,17 @@ def schema_text(schema: Any) -> str:
     return json.dumps(schema, ensure_ascii=True)
 
 
+def check_grammar(grammar: Grammar) -> None:
+    """Look at a grammar before there is a vocabulary.
+
+    Raises:
+        GrammarError: it is wrong, or uses something that can't be enforced.
+    """
+    problem = _library().LLMatcher.validate_grammar(grammar.text)
+    if problem:
+        raise GrammarError(_first_line(problem), "Correct it, or leave out what it can't express.")
+
+
 class GrammarState(Protocol):
     """A grammar together with the tokens it has seen."""
 

@@ -30,6 +30,7 @@ class Session:
 
     Attributes:
         ctx: Most tokens that the state can hold.
+        tokenizer: The vocabulary of the model.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Session:
     ) -> None:
         self.ctx = ctx
         self._model = model
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._stop_ids = frozenset(stop_ids)
         self._fingerprint = fingerprint
         self._chunk_tokens = chunk_tokens
@@ -303,7 +304,7 @@ class Generation(Iterator[Token]):
         session = self._session
         # Reading the logits consumes the token yielded last. The matrix may have more rows than
         # the vocabulary has tokens, for the sake of round sizes: those can't be sampled.
-        logits = session.logits[: session._tokenizer.n_vocab]
+        logits = session.logits[: session.tokenizer.n_vocab]
         self.finish_reason = self._reason_to_end()
         if self.finish_reason:
             raise StopIteration
@@ -323,7 +324,7 @@ class Generation(Iterator[Token]):
         session._pending = token_id
         self._n_yielded += 1
         self._stopped = token_id in session._stop_ids
-        return Token(token_id, session._tokenizer.token_bytes(token_id), logprob, self._stopped)
+        return Token(token_id, session.tokenizer.token_bytes(token_id), logprob, self._stopped)
 
     def close(self) -> None:
         """End it, and consume the token yielded last."""

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
+from ds4agent.agent.answer_form import AnswerForm
 from ds4agent.agent.conversation import Conversation
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.guards import RepetitionWatch
@@ -82,12 +84,14 @@ class Answering:
         sampling: SamplingOptions,
         stream: EventStream,
         meter: Meter,
+        answer_schema: dict[str, Any] | None = None,
     ) -> None:
         self._conversation = conversation
         self._sampling = sampling
         self._stream = stream
         self._meter = meter
         self._parser: StreamParser | None = None
+        self._form = AnswerForm(answer_schema, conversation) if answer_schema is not None else None
 
     @property
     def in_thinking(self) -> bool:
@@ -109,9 +113,12 @@ class Answering:
         ``in_words``: it can't begin as a call, and nothing in it is one.
         """
         tools = () if in_words else self._conversation.tools
-        parser = self._conversation.chat.parser(tools, thinking)
+        form = self._form
+        parser = self._conversation.chat.parser(tools, thinking, is_forced=form is not None)
         self._parser = parser
-        not_first = self._conversation.chat.call_beginnings() if in_words else ()
+        # A form without tools has no calls, and JSON may begin as a call does.
+        grammar = form.start(tools, thinking) if form is not None else None
+        not_first = self._conversation.chat.call_beginnings() if in_words and not form else ()
         answer, ids, watch = Answer(), CallIds(), RepetitionWatch()
         options = self._sampling
         self._meter.begin_round(self._conversation.n_tokens)
@@ -121,7 +128,12 @@ class Answering:
             is_shaken = False
             with closing(
                 self._conversation.session.generate(
-                    options, left, cancel, not_first, is_greedy=lambda: parser.syntax.is_greedy
+                    options,
+                    left,
+                    cancel,
+                    not_first,
+                    grammar=grammar,
+                    is_greedy=lambda: parser.syntax.is_greedy,
                 )
             ) as tokens:
                 for token in tokens:
@@ -154,7 +166,8 @@ class Answering:
         answer.in_thinking = parser.in_thinking
         for event in parser.finish(stopped=answer.has_stop_token):
             self._show(event, answer, ids)
-        if not (answer.calls or answer.malformed or in_words) and answer.end is End.STOPPED:
+        is_plain = not (answer.calls or answer.malformed or in_words or form)
+        if is_plain and answer.end is End.STOPPED:
             self._object_to_unknown_tool(answer)
         return answer
 

@@ -93,7 +93,9 @@ class Turn:
         self._look_around = look_around
         self._thinking = settings.thinking and conversation.chat.can_think
         self._meter = Meter(stream)
-        self._answering = Answering(conversation, settings.sampling, stream, self._meter)
+        self._answering = Answering(
+            conversation, settings.sampling, stream, self._meter, settings.answer_schema
+        )
         self._history = CallHistory()
         self._n_malformed = 0  # in a row
         self._is_small = is_small

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ds4agent.events import Mode
 from engine.sampler import SamplingOptions
@@ -29,3 +30,4 @@ class AgentSettings:
     headless: bool = False  # nobody is there to answer: what needs an approval is refused
     max_rounds: int = 50  # answers of the model in one turn
     system_prompt_extra: str = ""  # appended to the system prompt
+    answer_schema: dict[str, Any] | None = None  # JSON schema that each answer is forced into

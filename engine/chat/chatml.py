@@ -78,10 +78,12 @@ class ChatmlFormat:
         """Render the next part of a conversation as text and control tokens."""
         return join(segment for item in items for segment in self._item(item))
 
-    def parser(self, tools: Sequence[ToolSpec], thinking: bool) -> ChatmlParser:
+    def parser(
+        self, tools: Sequence[ToolSpec], thinking: bool, *, is_forced: bool = False
+    ) -> ChatmlParser:
         """Return a parser for one reply. Thinking is recognised by its tags, so the flag isn't
         needed here."""
-        return ChatmlParser(tools)
+        return ChatmlParser(tools, tagged_only=is_forced)
 
     def call_beginnings(self) -> tuple[int, ...]:
         """Token ids by which a call may begin."""

@@ -71,8 +71,11 @@ class DeepseekV4Format:
         """Render the next part of a conversation as text and control tokens."""
         return join(self._items(items))
 
-    def parser(self, tools: Sequence[ToolSpec], thinking: bool) -> DsmlParser:
-        """Return a parser for one reply that was opened with or without thinking."""
+    def parser(
+        self, tools: Sequence[ToolSpec], thinking: bool, *, is_forced: bool = False
+    ) -> DsmlParser:
+        """Return a parser for one reply that was opened with or without thinking. Calls always
+        have tags here, so whether the reply is forced makes no difference."""
         return DsmlParser(tools, thinking)
 
     def call_beginnings(self) -> tuple[int, ...]:

@@ -158,7 +158,11 @@ class ChatFormat(Protocol):
 
     def render(self, items: Sequence[Item]) -> list[int]: ...
 
-    def parser(self, tools: Sequence[ToolSpec], thinking: bool) -> StreamParser: ...
+    def parser(
+        self, tools: Sequence[ToolSpec], thinking: bool, *, is_forced: bool = False
+    ) -> StreamParser:
+        """Return a parser for one reply. ``is_forced``: it follows a grammar, in which a call has
+        its tags and JSON without them is the answer."""
 
     def call_beginnings(self) -> tuple[int, ...]:
         """Token ids by which an answer may begin that turns out to be a call: an answer that
