@@ -106,6 +106,35 @@ def test_shown_arguments_are_the_arguments(value: str, meant: object) -> None:
     assert json.loads(shown) == {"command": meant}
 
 
+def test_a_value_without_its_string_attribute_is_a_string() -> None:
+    assert calls(read(BLOCK.replace(' string="true"', "").replace(">ls<", ">1<"))) == [
+        ("bash", {"command": "1"})
+    ]
+
+
+def test_an_empty_value_that_is_no_string_is_null() -> None:
+    raw = BLOCK.replace('"true">ls', '"false">')
+    assert calls(read(raw)) == [("bash", {"command": None})]
+
+
+def test_a_parameter_that_comes_twice_spoils_the_block() -> None:
+    event = read(BLOCK.replace(PARAMETER, PARAMETER * 2))[-1]
+    assert isinstance(event, CallMalformed) and "occurs twice" in event.reason
+
+
+def test_a_malformed_block_is_given_raw_and_none_of_its_calls_counts() -> None:
+    two = BLOCK.replace("</｜DSML｜tool_calls>", "oops</｜DSML｜tool_calls>")
+    events = read(f"ok{two}")
+    assert not calls(events)
+    assert isinstance(events[-1], CallMalformed) and events[-1].raw in two
+
+
+def test_arguments_are_spaced_as_python_writes_them() -> None:
+    raw = BLOCK.replace(PARAMETER, PARAMETER + PARAMETER.replace("command", "more"))
+    shown = "".join(e.text for e in read(raw) if isinstance(e, CallArguments))
+    assert shown == '{"command": "ls", "more": "ls"}'
+
+
 # --- the frame ------------------------------------------------------------------------------------
 
 
