@@ -114,3 +114,5 @@ def test_wheel_holds_exactly_the_five_packages(tmp_path: Path) -> None:
     assert tops == set(PACKAGES)
     assert "ds4agent/tui/app.tcss" in names
     assert any(name.startswith("ds4agent/agent/prompts/") for name in names)
+    bodies = (ROOT / "mlx_kernels" / "gpu" / "bodies").iterdir()
+    assert {f"mlx_kernels/gpu/bodies/{path.name}" for path in bodies} <= set(names)

@@ -1,0 +1,163 @@
+"""The CUDA kernels as data, and the making of launchable objects from them.
+
+NVRTC compiles one text and finds no files of ours, so the files of a kernel's header are put one
+after the other. MLX sets the header at global scope and the template's values as constants inside
+the function; the block format is an alias at the end of the header. A body therefore names its
+format ``Format`` and its numbers by the names listed here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+
+from mlx_kernels.blocks import BLOCK
+from mlx_kernels.gpu.planar import PLANES
+
+THREADS = 256  # of a block, of every kernel here
+# Blocks of a launch that strides over its rows: four for each of the 132 multiprocessors of an
+# H100 or H200. On another GPU only the speed differs.
+MAX_BLOCKS = 4 * 132
+# A kernel gets more than 48,000 bytes of shared memory by an attribute that is set when its text
+# is compiled, so those kernels are told apart by the amount, in steps.
+_PLAIN_SHARED_BYTES, _SHARED_STEP = 48_000, 16 << 10
+
+
+class Kernel(NamedTuple):
+    """One kernel: its files in ``bodies/`` and the names that its body uses."""
+
+    name: str
+    header: tuple[str, ...]
+    body: str
+    inputs: tuple[str, ...]
+    output: str
+    template: tuple[str, ...]
+
+
+def _planes(prefix: str = "") -> tuple[str, ...]:
+    return tuple(prefix + plane for plane in PLANES)
+
+
+_DECODE = ("decode_activations.cu", "decode_formats.cu")
+
+KERNELS = {
+    kernel.name: kernel
+    for kernel in (
+        Kernel(
+            "matvec",
+            _DECODE,
+            "decode_matvec.cu",
+            ("x", *_planes(), "table", "sizes", "norm", "eps", "bias", "residual"),
+            "out",
+            ("T", "RW", "UN", "HAS_NORM", "HAS_BIAS", "HAS_RESIDUAL"),
+        ),
+        Kernel(
+            "gate_up",
+            _DECODE,
+            "decode_gate_up.cu",
+            (
+                *("x", *_planes("gate_"), *_planes("up_"), "table", "sizes"),
+                *("ids", "weights", "norm", "eps", "clamp"),
+            ),
+            "out",
+            ("K", "RW", "UN", "HAS_NORM", "HAS_CLAMP"),
+        ),
+        Kernel(
+            "down",
+            _DECODE,
+            "decode_down.cu",
+            ("hidden", *_planes(), "table", "sizes", "ids"),
+            "out",
+            ("K", "RW", "UN"),
+        ),
+        Kernel(
+            "dequantize",
+            ("decode_activations.cu", "dequantize_formats.cu"),
+            "dequantize.cu",
+            (*_planes(), "table", "sizes"),
+            "out",
+            (),
+        ),
+    )
+}
+
+# Types that the kernels read; values: words of the table in shared memory of decode kernels.
+FORMATS: Mapping[int, int] = {8: 0, 10: 0, 12: 0, 13: 0, 14: 0, 16: 8 * (256 + 128), 39: 0}
+
+
+@cache
+def _text(file: str) -> str:
+    return resources.files("mlx_kernels.gpu").joinpath("bodies", file).read_text(encoding="utf-8")
+
+
+def source_of(kernel: Kernel, type_id: int) -> tuple[str, str]:
+    """Return the header and the body of a kernel for a block format."""
+    header = "#include <cuda_fp16.h>\n" + "\n".join(map(_text, kernel.header))
+    return f"{header}\nusing Format = {BLOCK[type_id].name};\n", _text(kernel.body)
+
+
+class CudaKernels:
+    """Launches kernels; each is made when it is first used."""
+
+    def __init__(
+        self, make: Callable[..., Callable[..., Any]] | None = None, max_blocks: int = MAX_BLOCKS
+    ) -> None:
+        """``make``: in place of ``mx.fast.cuda_kernel``, which only exists with a GPU."""
+        self._make = make or mx.fast.cuda_kernel
+        self._made: dict[tuple[str, int, int], Callable[..., Any]] = {}
+        self.max_blocks = max_blocks
+
+    def launch(
+        self,
+        name: str,
+        type_id: int,
+        inputs: Sequence[mx.array],
+        template: Mapping[str, int | bool],
+        n_blocks: tuple[int, int],
+        shape: tuple[int, ...],
+        dtype: mx.Dtype = mx.float32,
+        shared_bytes: int = 0,
+    ) -> mx.array:
+        """Launch [x, y] blocks of ``THREADS`` threads, and return the output.
+
+        Args:
+            type_id: The block format, a key of ``FORMATS``.
+            inputs: In the order of the kernel's list.
+            template: A value for each name of the kernel's list.
+            shared_bytes: Dynamic shared memory of a block.
+        """
+        kernel = KERNELS[name]
+        assert len(inputs) == len(kernel.inputs) and tuple(template) == kernel.template
+        if shared_bytes > _PLAIN_SHARED_BYTES:
+            shared_bytes = -(-shared_bytes // _SHARED_STEP) * _SHARED_STEP
+        call = self._made.get((name, type_id, shared_bytes))
+        if call is None:
+            call = self._made[name, type_id, shared_bytes] = self._new(
+                kernel, type_id, shared_bytes
+            )
+        (out,) = call(
+            inputs=list(inputs),
+            template=list(template.items()),
+            grid=(n_blocks[0] * THREADS, n_blocks[1], 1),
+            threadgroup=(THREADS, 1, 1),
+            output_shapes=[shape],
+            output_dtypes=[dtype],
+        )
+        return out
+
+    def _new(self, kernel: Kernel, type_id: int, shared_bytes: int) -> Callable[..., Any]:
+        header, body = source_of(kernel, type_id)
+        # MLX keeps compiled texts by name: whatever changes a text is part of it.
+        name = f"ds4_{kernel.name}_{BLOCK[type_id].name.lower()}"
+        if shared_bytes > _PLAIN_SHARED_BYTES:
+            name += f"_{shared_bytes}"
+        return self._make(
+            name=name,
+            input_names=list(kernel.inputs),
+            output_names=[kernel.output],
+            source=body,
+            header=header,
+            shared_memory=shared_bytes,
+        )

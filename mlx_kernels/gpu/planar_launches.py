@@ -1,0 +1,168 @@
+"""Launches of the kernels on planar weights: grids, shared memory, constants as small arrays."""
+
+from functools import lru_cache
+
+import mlx.core as mx
+
+from mlx_kernels.gpu.kernels import FORMATS, THREADS, CudaKernels
+from mlx_kernels.gpu.planar_weight import PlanarWeight
+
+MAX_DECODE_ROWS = 8  # positions up to which the decode kernels serve
+_ROWS = (8, 4, 2, 1)  # positions of one launch
+_SHARED_LIMIT = 200 << 10  # of the 227 KiB that a block may have on Hopper
+_N_WARPS = THREADS // 32
+# The results of row_factors: eight factors and a sum for each warp and row.
+_NORM_BYTES = 4 * (8 + 8 * _N_WARPS)
+# Rows of a warp and steps in flight.
+_MATVEC, _GATE_UP, _DOWN = (2, 2), (1, 2), (1, 3)
+# Values that a thread of ``dequantize`` decodes, about.
+_VALUES_A_THREAD = 8
+
+
+def shared_bytes(type_id: int, n_rows: int, n_columns: int) -> int:
+    """Shared memory of a decode kernel that stages n_rows rows of activations."""
+    padded = -(-n_columns // 128) * 128
+    return n_rows * (padded * 3 + padded // 32 * 12) + 4 * FORMATS[type_id] + _NORM_BYTES
+
+
+def fits(type_id: int, n_rows: int, n_columns: int) -> bool:
+    """Whether a decode kernel can stage that many rows."""
+    return shared_bytes(type_id, n_rows, n_columns) <= _SHARED_LIMIT
+
+
+@lru_cache(maxsize=64)
+def scalar(value: float) -> mx.array:
+    """[1] float32, evaluated, kept: a constant is sent to the device once."""
+    array = mx.array([value], mx.float32)
+    mx.eval(array)
+    return array
+
+
+def matvec(
+    kernels: CudaKernels,
+    x: mx.array,
+    weight: PlanarWeight,
+    norm: mx.array | None = None,
+    eps: float = 0.0,
+    bias: mx.array | None = None,
+    residual: mx.array | None = None,
+) -> mx.array:
+    """Few rows x [T, C] times weight transposed, plus bias and residual -> [T, R] float32.
+
+    With ``norm`` the product is of ``rms_norm(x, norm, eps)``.
+    """
+    n_rows, n_columns = weight.shape
+    n = next(n for n in _ROWS if n == 1 or (n < 2 * len(x) and fits(weight.type_id, n, n_columns)))
+    if n < len(x):
+        parts = [
+            matvec(
+                *(kernels, x[t : t + n], weight, norm, eps, bias),
+                None if residual is None else residual[t : t + n],
+            )
+            for t in range(0, len(x), n)
+        ]
+        return mx.concatenate(parts)
+    n_wanted = len(x)
+    if n > n_wanted:
+        x = _padded(x, n)
+        residual = None if residual is None else _padded(residual, n)
+    none = scalar(0.0)
+    out = kernels.launch(
+        "matvec",
+        weight.type_id,
+        [
+            *(x, *weight.planes, weight.table, weight.sizes),
+            *(none if norm is None else norm, scalar(eps)),
+            *(none if bias is None else bias, none if residual is None else residual),
+        ],
+        {
+            **{"T": n, "RW": _MATVEC[0], "UN": _MATVEC[1], "HAS_NORM": norm is not None},
+            **{"HAS_BIAS": bias is not None, "HAS_RESIDUAL": residual is not None},
+        },
+        (_blocks(kernels.max_blocks, n_rows, _MATVEC[0]), 1),
+        (n, n_rows),
+        shared_bytes=shared_bytes(weight.type_id, n, n_columns),
+    )
+    return out[:n_wanted] if n > n_wanted else out
+
+
+def gate_up(
+    kernels: CudaKernels,
+    x: mx.array,
+    gate: PlanarWeight,
+    up: PlanarWeight,
+    n_hidden: int,
+    ids: mx.array,
+    weights: mx.array,
+    norm: mx.array | None = None,
+    eps: float = 0.0,
+    clamp: float | None = None,
+) -> mx.array:
+    """weights * swiglu of each position's K experts: x [T, C], ids and weights [T, K] -> [T, K, F].
+
+    gate and up are [E * F, C] of one type, F = ``n_hidden``.
+    """
+    n_columns = gate.shape[1]
+    n_positions, n_chosen = ids.shape
+    n_slots = n_positions * n_chosen
+    return kernels.launch(
+        "gate_up",
+        gate.type_id,
+        [
+            *(x, *gate.planes, *up.planes, gate.table, _pair(n_hidden, n_columns), ids, weights),
+            *(scalar(0.0) if norm is None else norm, scalar(eps), scalar(clamp or 0.0)),
+        ],
+        {
+            **{"K": n_chosen, "RW": _GATE_UP[0], "UN": _GATE_UP[1]},
+            **{"HAS_NORM": norm is not None, "HAS_CLAMP": clamp is not None},
+        },
+        (_blocks(-(-kernels.max_blocks // n_slots), n_hidden, _GATE_UP[0]), n_slots),
+        (n_positions, n_chosen, n_hidden),
+        shared_bytes=shared_bytes(gate.type_id, 1, n_columns),
+    )
+
+
+def down(
+    kernels: CudaKernels, hidden: mx.array, weight: PlanarWeight, n_out: int, ids: mx.array
+) -> mx.array:
+    """Sum over K of the experts' products: hidden [T, K, F], ids [T, K] -> [T, C], C = n_out."""
+    n_positions, n_chosen, n_hidden = hidden.shape
+    return kernels.launch(
+        "down",
+        weight.type_id,
+        [hidden, *weight.planes, weight.table, _pair(n_out, n_hidden), ids],
+        {"K": n_chosen, "RW": _DOWN[0], "UN": _DOWN[1]},
+        (_blocks(kernels.max_blocks, n_out, _DOWN[0]), n_positions),
+        (n_positions, n_out),
+        shared_bytes=shared_bytes(weight.type_id, n_chosen, n_hidden),
+    )
+
+
+def dequantized(kernels: CudaKernels, weight: PlanarWeight) -> mx.array:
+    """[R, C] float16, divided by 32 as in ``dense_matrix``."""
+    n_values = weight.shape[0] * weight.shape[1]
+    n_blocks = -(-n_values // (THREADS * _VALUES_A_THREAD))
+    return kernels.launch(
+        "dequantize",
+        weight.type_id,
+        [*weight.planes, weight.table, weight.sizes],
+        {},
+        (n_blocks, 1),
+        weight.shape,
+        mx.float16,
+    )
+
+
+def _blocks(max_blocks: int, n_rows: int, rows_a_warp: int) -> int:
+    return min(max_blocks, -(-n_rows // (_N_WARPS * rows_a_warp)))
+
+
+@lru_cache(maxsize=64)
+def _pair(first: int, second: int) -> mx.array:
+    array = mx.array([first, second], mx.int32)
+    mx.eval(array)
+    return array
+
+
+def _padded(rows: mx.array, n: int) -> mx.array:
+    return mx.concatenate([rows, mx.zeros((n - len(rows), rows.shape[1]))])

@@ -1,0 +1,79 @@
+"""Packed weights in planar form on the device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import mlx.core as mx
+import numpy as np
+
+from mlx_kernels.blocks import BLOCK, PackedMatrix
+from mlx_kernels.blocks.iq2_xxs import iq2_xxs_grid, iq2_xxs_signs
+from mlx_kernels.gpu.kernels import FORMATS
+from mlx_kernels.gpu.planar import LAYOUT, PLANES, planar_type, to_planar
+
+_IQ2_LEVELS = (8, 25, 43)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanarWeight:
+    """A matrix [R, C] of one block format, evaluated."""
+
+    type_id: int  # a key of FORMATS
+    shape: tuple[int, int]  # [R, C]
+    planes: tuple[mx.array, mx.array, mx.array, mx.array]  # uint8, flat; 16 zeros for none
+    table: mx.array  # uint32
+    sizes: mx.array  # int32 [2]: R, C
+
+    @classmethod
+    def of(cls, parts: Sequence[PackedMatrix]) -> "PlanarWeight":
+        """Take over matrices that have a kernel and stack; see ``to_planar``."""
+        planar = to_planar(parts)
+        return cls._new(
+            planar.type_id,
+            planar.shape,
+            [mx.array(_or_zeros(getattr(planar, name))) for name in PLANES],
+        )
+
+    @classmethod
+    def _new(
+        cls, type_id: int, shape: tuple[int, int], planes: Sequence[mx.array]
+    ) -> "PlanarWeight":
+        weight = cls(type_id, shape, tuple(planes), _table(type_id), mx.array(shape, mx.int32))
+        mx.eval(*weight.planes, weight.table, weight.sizes)
+        return weight
+
+    def rows(self, start: int, stop: int) -> "PlanarWeight":
+        """The rows from ``start`` to ``stop``, in the same memory."""
+        planes = []
+        for plane, span in zip(self.planes, LAYOUT[self.type_id], strict=True):
+            per_row = (span[1] - span[0]) * self.shape[1] // BLOCK[self.type_id].n_values
+            planes.append(plane[start * per_row : stop * per_row] if per_row else plane)
+        return self._new(self.type_id, (stop - start, self.shape[1]), planes)
+
+
+def kernel_type(type_id: int, n_columns: int) -> int | None:
+    """Return the block format in which kernels read a matrix; None where there is none."""
+    planar = planar_type(type_id, n_columns)
+    return planar if planar in FORMATS else None
+
+
+def _or_zeros(plane: np.ndarray) -> np.ndarray:
+    return plane if plane.size else np.zeros(16, np.uint8)
+
+
+@cache
+def iq2_xxs_table() -> np.ndarray:
+    """Return 256 grid entries, then 128 sign patterns, uint32: a nibble for each of eight values.
+
+    A nibble of the grid is the level 0 to 2, one of the signs 4 where the value is negative.
+    """
+    at = 4 * np.arange(8, dtype=np.uint32)
+    levels = np.searchsorted(_IQ2_LEVELS, iq2_xxs_grid()).astype(np.uint32)
+    bits = np.unpackbits(iq2_xxs_signs()[:, None], axis=1, bitorder="little").astype(np.uint32)
+    words = [(part << at).sum(axis=1, dtype=np.uint32) for part in (levels, 4 * bits)]
+    return np.concatenate(words)
+
+
+def _table(type_id: int) -> mx.array:
+    return mx.array(iq2_xxs_table() if FORMATS[type_id] else np.zeros(16, np.uint32))
