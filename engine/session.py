@@ -189,6 +189,7 @@ class Session:
             tokens=tuple(self._tokens),
             logits=logits,
             arrays=self._cache.arrays(),
+            expert_bits=self._model.expert_bits,
         )
 
     def load(self, state: SessionState) -> None:

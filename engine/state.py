@@ -50,7 +50,8 @@ class SessionState:
     """Everything needed to go on: independent of device, backend and process.
 
     ``arrays`` is defined by the family. For ``llama``: ``layers.<i>.k`` and ``layers.<i>.v``,
-    float16 [T, Hkv, D], keys already rotated.
+    float16 [T, Hkv, D], keys already rotated. For ``deepseek_v4``: ``layers.<i>.`` before the
+    names of ``mlx_kernels.deepseek_v4_ops.LayerState.arrays``.
     """
 
     family: str
@@ -59,3 +60,4 @@ class SessionState:
     tokens: tuple[int, ...]
     logits: np.ndarray  # [V] float32, for the token after the last; shape [0] when tokens is empty
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    expert_bits: int = 0  # class of a mixture's experts, 2 or 4 bits; 0 where there are none

@@ -79,11 +79,12 @@ def write(
     if not 0 <= created_at <= MAX_TIME_S:
         raise ValueError(f"created_at {created_at}, expected Unix seconds")
     codec = codec_for_family(state.family)
+    model_id, quant_bits = codec.header_ids(state)
     header = kvc.Header(
-        quant_bits=codec.quant_bits,
+        quant_bits=quant_bits,
         reason=reason,
         flags=0 if title is None else kvc.FLAG_TITLE,
-        model_id=codec.model_id,
+        model_id=model_id,
         tokens=len(state.tokens),
         hits=0,
         ctx=state.ctx,
@@ -105,6 +106,11 @@ def _codec_of(header: kvc.Header) -> PayloadCodec:
         raise ForeignFile(
             f"written for the model family {header.model_id} "
             f"(profile {header.profile.name.lower()}), which isn't read here",
+            "Open it with the program that wrote it.",
+        )
+    if not header.payload_bytes:
+        raise ForeignFile(
+            "it holds the text of a conversation and no state",
             "Open it with the program that wrote it.",
         )
     return codec

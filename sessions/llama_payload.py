@@ -100,9 +100,13 @@ class LlamaPayload:
     family = "llama"
     # The C program knows the ids 0 to 6, a program derived from it those with bit 7 set. It
     # passes over files with an id that isn't its engine's, so it leaves ours alone.
-    model_id = 0x40
+    model_ids = (0x40,)
     # The envelope allows 2 and 4, the bits of a mixture's experts. There are no experts here.
     quant_bits = 4
+
+    def header_ids(self, state: SessionState) -> tuple[int, int]:
+        """Return model id and quant bits."""
+        return self.model_ids[0], self.quant_bits
 
     def n_bytes(self, state: SessionState) -> int:
         """Check that ``state`` can be written and return the size of its payload."""

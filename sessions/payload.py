@@ -23,8 +23,14 @@ class PayloadCodec(Protocol):
     """Reads and writes the payload of one family."""
 
     family: str  # as in ``SessionState.family``
-    model_id: int  # header byte 7
-    quant_bits: int  # header byte 4
+    model_ids: tuple[int, ...]  # header byte 7 of the files that it reads
+
+    def header_ids(self, state: SessionState) -> tuple[int, int]:
+        """Return header bytes 7 and 4 for a state: model id and quant bits.
+
+        Raises:
+            CheckpointError: its arrays are not those of the family.
+        """
 
     def n_bytes(self, state: SessionState) -> int:
         """Check that ``state`` can be written and return the size of its payload.

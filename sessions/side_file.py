@@ -53,16 +53,22 @@ def path_for(checkpoint: Path) -> Path:
     return checkpoint.with_name(checkpoint.name + SUFFIX)
 
 
-def meta_of(checkpoint: Path, checkpoint_stamp: str) -> SessionMeta:
-    """Return what the side file says about this version of a checkpoint, or empty fields."""
+def facts_of(checkpoint: Path, checkpoint_stamp: str) -> tuple[SessionMeta, str]:
+    """Return what the side file says about this version of a checkpoint, or empty fields.
+
+    The second value is the fingerprint of the weights.
+    """
     try:
         with open_regular(path_for(checkpoint)) as file:
             content = json.loads(file.read(_MAX_BYTES))
     except (OSError, ValueError, RecursionError, CheckpointError):
-        return SessionMeta()
+        return SessionMeta(), ""
     if not isinstance(content, dict) or content.get("version") != VERSION:
-        return SessionMeta()
-    cwd, model, describes = (content.get(name) for name in ("cwd", "model", "describes"))
+        return SessionMeta(), ""
+    cwd, model, fingerprint = (content.get(name) for name in ("cwd", "model", "fingerprint"))
+    describes = content.get("describes")
     if not isinstance(cwd, str) or not isinstance(model, str) or not isinstance(describes, list):
-        return SessionMeta()
-    return SessionMeta(cwd, model) if checkpoint_stamp in describes else SessionMeta()
+        return SessionMeta(), ""
+    if checkpoint_stamp not in describes:
+        return SessionMeta(), ""
+    return SessionMeta(cwd, model), fingerprint if isinstance(fingerprint, str) else ""

@@ -10,6 +10,7 @@ broken is ever deleted.
 """
 
 import contextlib
+import dataclasses
 import os
 import re
 import time
@@ -121,7 +122,8 @@ class SessionStore:
         ):
             record = _record(opened, identifier, path)
             try:
-                return opened.state(opened.text()), record
+                state = opened.state(opened.text())
+                return dataclasses.replace(state, fingerprint=record.fingerprint), record
             except ChecksumError as error:
                 kept = self._quarantine(opened, path)
                 if kept is None:
@@ -273,13 +275,13 @@ def _record(opened: Checkpoint, identifier: str, path: Path) -> SessionRecord:
             "title and creation time don't belong to the name of the file", _LIST_HINT
         )
     summary = opened.summary()
-    meta = side_file.meta_of(path, _stamp(opened))
+    meta, fingerprint = side_file.facts_of(path, _stamp(opened))
     return SessionRecord(
         id=identifier,
         title=title.decode("utf-8", "replace"),
         cwd=meta.cwd,
         model=meta.model,
-        fingerprint=summary.fingerprint,
+        fingerprint=summary.fingerprint or fingerprint,
         tokens=header.tokens,
         file_bytes=opened.envelope.file_bytes,
         created_at=min(header.created_at, checkpoint.MAX_TIME_S),

@@ -8,6 +8,7 @@ They are a cache: whatever doesn't fit is "not there", and the next save replace
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import logging
 import os
@@ -69,9 +70,10 @@ def load_slot(
     path = slot_path(folder, fingerprint, text)
     try:
         with plain_errors("load the system prompt", path), checkpoint.opened(path) as opened:
-            if opened.text() != text or opened.summary().fingerprint != fingerprint:
+            # A format without a fingerprint gives "": the name of the slot then stands for it.
+            if opened.text() != text or opened.summary().fingerprint not in ("", fingerprint):
                 return None
-            state = opened.state(text)
+            state = dataclasses.replace(opened.state(text), fingerprint=fingerprint)
             if state.tokens != tuple(tokens):
                 return None
             with contextlib.suppress(OSError):  # only the order of removal depends on it

@@ -1,5 +1,6 @@
 """Conversations between the live state and the disk: begin, open, save, list."""
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -93,7 +94,8 @@ class Archive:
         store = self._require_store()
         record = store.find(id_prefix)
         fingerprint = self._engine.info.fingerprint
-        if record.fingerprint != fingerprint:
+        # "": written by another program, which does not tell; the shapes are checked all the same.
+        if record.fingerprint not in ("", fingerprint):
             raise StateMismatch(
                 f"session {record.id[:8]} was made with {record.model or 'another model'} "
                 f"(weights {record.fingerprint[:8]}, loaded are {fingerprint[:8]})",
@@ -104,6 +106,8 @@ class Archive:
             lock = store.open_lock(record.id)
         try:
             state, record = store.load(record.id)
+            if not state.fingerprint:
+                state = dataclasses.replace(state, fingerprint=fingerprint)
             session = self._engine.restore(state)
         except BaseException:
             if lock is not None:

@@ -41,6 +41,7 @@ class Model(Protocol):
     n_layers: int
     n_vocab: int
     ctx_train: int
+    expert_bits: int  # class of a mixture's experts, 2 or 4 bits; 0 where there are none
 
     def new_cache(self, ctx: int) -> Cache: ...
 

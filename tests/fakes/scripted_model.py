@@ -69,6 +69,7 @@ class ScriptedModel:
     family = "llama"
     n_layers = 1
     ctx_train = 1 << 20
+    expert_bits = 0
 
     def __init__(self, tokenizer: Tokenizer, replies: Sequence[str], delay_s: float) -> None:
         self.n_vocab = tokenizer.n_vocab

@@ -62,7 +62,14 @@ class DeepseekV4Model:
 
     family = "deepseek_v4"
 
-    def __init__(self, config: DeepseekV4Config, weights: DeepseekV4Weights, ops: Ops) -> None:
+    def __init__(
+        self,
+        config: DeepseekV4Config,
+        weights: DeepseekV4Weights,
+        ops: Ops,
+        expert_bits: int = 2,
+    ) -> None:
+        self.expert_bits = expert_bits
         self.config = config
         self.n_layers = config.n_layers
         self.n_vocab = config.n_vocab

@@ -11,9 +11,11 @@ from engine.families.deepseek_v4.tensors import EMBEDDING, Part, check_part, nee
 from engine.families.deepseek_v4.weights import as_matrix, load_weights
 from engine.families.loading import WeightLoader
 from engine.gguf_file import GgufFile
+from mlx_kernels.blocks import BLOCK
 from mlx_kernels.ops import Ops
 
 _CHUNK_TOKENS = 512  # the most that one call of the network gets
+_FOUR_BITS = ("Q4_K", "MXFP4")  # what antirez/ds4 counts as 4-bit experts
 _EXACT = ("hc_", "compressor", "indexer", "ffn_gate_inp")  # in the names of exact matrices
 
 
@@ -110,4 +112,6 @@ class DeepseekV4Plan:
         total = sum(self.gguf.tensors[name].n_bytes for name in names)
         loader = WeightLoader(self.gguf, ops, total, progress, cancel)
         weights = load_weights(loader, self.config, self.part, ops.deepseek_v4())
-        return DeepseekV4Model(self.config, weights, ops)
+        gate = self.gguf.tensors[f"blk.{self.part.first}.ffn_gate_exps.weight"].type_id
+        bits = 4 if BLOCK[gate].name in _FOUR_BITS else 2
+        return DeepseekV4Model(self.config, weights, ops, bits)

@@ -64,6 +64,7 @@ class LlamaModel:
     """The network with its weights on one device (``engine.families.base.Model``)."""
 
     family = "llama"
+    expert_bits = 0
 
     def __init__(self, config: LlamaConfig, weights: LlamaWeights, ops: Ops) -> None:
         self.config = config

@@ -1,0 +1,279 @@
+"""The payload of DeepSeek V4 (Flash and Pro), shared with the C program.
+
+    13 u32         magic "DSV4", version 2, context, prefill chunk, ring capacity, window W,
+                   capacity of compressed rows, tokens n, layers L, width D of a row, width I of an
+                   indexer row, vocabulary V, stored window rows
+    u32 [n]        token ids
+    f32 [V]        logits for the next token
+    u32 [L]        compressed rows of each layer: n // R, or 0
+    u32 [L]        indexer rows of each layer: n // 4 at R = 4, else 0
+    for each layer:
+      f32 [min(n, W), D]        window rows, oldest first
+      f32 [n // R, D]           compressed rows                   R > 0
+      f32 [c R, c D] twice      frontier: values, scores          c = 2 at R = 4, else 1
+      f32 [n // 4, I]           indexer rows                      R = 4
+      f32 [8, 2 I] twice        the indexer's frontier            R = 4
+
+Nothing is padded. The ratios R are not in the file: they follow from the model id in the header,
+0 for Flash (0, 0, then 4 and 128 in turn) and 1 for Pro (128, 128, then the same).
+
+Rows are float16 here and float32 in the file; the CPU path of the C program rounds them too.
+Version 1, of an earlier revision, differs in that number alone. It is read where it is asked for,
+and never offered as a session of this revision.
+
+The format has neither a fingerprint of the weights nor a checksum: the side file has the first.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+
+from engine.state import SessionState
+from sessions.errors import CheckpointError
+from sessions.kvc import Envelope, Profile, read_exactly
+from sessions.payload import PayloadSummary
+
+MAGIC = int.from_bytes(b"DSV4", "little")
+FLASH, PRO = 0, 1  # model ids
+_VERSIONS = {Profile.DS4_MAY21: 1, Profile.DS4: 2}
+_HEADER = struct.Struct("<13I")
+_WINDOW = 128
+_MAX_LAYERS = 1024
+_MAX_WIDTH = 1 << 16
+_MAX_CHUNK = {FLASH: 4096, PRO: 8192}  # of prefill; no reader looks at it
+_MAX_CHUNK_MAY21 = 2048
+_ROWS_AT_A_TIME = 4096  # converted to float32 for the file
+_DAMAGED = "The file is damaged: load another session."
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What the sizes of all sections follow from."""
+
+    model_id: int
+    ctx: int
+    n_tokens: int
+    n_layers: int
+    width: int  # D
+    index_width: int  # I
+    n_vocab: int
+
+    def ratio(self, layer: int) -> int:
+        """R of a layer."""
+        if layer < 2:
+            return 0 if self.model_id == FLASH else 128
+        return 4 if layer % 2 == 0 else 128
+
+    @property
+    def window(self) -> int:
+        return min(_WINDOW, self.ctx)
+
+    def arrays(self) -> Iterator[tuple[str, tuple[int, int], type]]:
+        """Names, shapes and types of a state's arrays, in the order of the file."""
+        n = self.n_tokens
+        for i in range(self.n_layers):
+            prefix, ratio = f"layers.{i}.", self.ratio(i)
+            yield f"{prefix}window", (min(n, self.window), self.width), np.float16
+            if ratio:
+                yield from _compressor(prefix, ratio, n, self.width)
+            if ratio == 4:
+                yield from _compressor(f"{prefix}indexer.", ratio, n, self.index_width)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Compressed rows, then indexer rows of all layers."""
+        ratios = [self.ratio(i) for i in range(self.n_layers)]
+        compressed = [self.n_tokens // ratio if ratio else 0 for ratio in ratios]
+        indexed = [self.n_tokens // 4 if ratio == 4 else 0 for ratio in ratios]
+        return np.array(compressed + indexed, "<u4")
+
+    @property
+    def n_bytes(self) -> int:
+        values = self.n_tokens + self.n_vocab + 2 * self.n_layers
+        return _HEADER.size + 4 * (values + sum(a * b for _, (a, b), _ in self.arrays()))
+
+    def pack(self, version: int) -> bytes:
+        chunk = _MAX_CHUNK_MAY21 if version == 1 else _MAX_CHUNK[self.model_id]
+        return _HEADER.pack(
+            MAGIC,
+            version,
+            self.ctx,
+            min(self.ctx, chunk),
+            self.window,
+            self.window,
+            self.ctx // 4 + 2,
+            self.n_tokens,
+            self.n_layers,
+            self.width,
+            self.index_width,
+            self.n_vocab,
+            min(self.n_tokens, self.window),
+        )
+
+
+def _compressor(
+    prefix: str, ratio: int, n_tokens: int, width: int
+) -> Iterator[tuple[str, tuple[int, int], type]]:
+    c = 2 if ratio == 4 else 1
+    yield f"{prefix}compressed", (n_tokens // ratio, width), np.float16
+    for part in ("kv", "score"):
+        yield f"{prefix}compressor.{part}", (c * ratio, c * width), np.float32
+
+
+class DeepseekV4Payload:
+    """The codec of the ``deepseek_v4`` family, see the module's docstring."""
+
+    family = "deepseek_v4"
+    model_ids = (FLASH, PRO)
+
+    def header_ids(self, state: SessionState) -> tuple[int, int]:
+        """Return model id and the bits of the experts' class."""
+        return _shape_of(state).model_id, state.expert_bits or 2
+
+    def n_bytes(self, state: SessionState) -> int:
+        """Check that ``state`` can be written and return the size of its payload."""
+        return _shape_of(state).n_bytes
+
+    def write(
+        self, state: SessionState, text: bytes, out: BinaryIO, profile: Profile = Profile.DS4
+    ) -> None:
+        """Write the payload. ``text`` has no part in it."""
+        shape = _shape_of(state)
+        out.write(shape.pack(_VERSIONS[profile]))
+        out.write(np.asarray(state.tokens, "<u4").tobytes())
+        out.write(np.asarray(state.logits, "<f4").tobytes())
+        out.write(shape.counts.tobytes())
+        for name, (n_rows, _), _ in shape.arrays():
+            for start in range(0, n_rows, _ROWS_AT_A_TIME):
+                rows = state.arrays[name][start : start + _ROWS_AT_A_TIME]
+                out.write(rows.astype("<f4").tobytes())
+
+    def summary(self, file: BinaryIO, envelope: Envelope) -> PayloadSummary:
+        """Read the fixed part, and a digest of it with tokens and logits: they name the state."""
+        shape, header = _read_shape(file, envelope)
+        digest = hashlib.sha256(header)
+        digest.update(read_exactly(file, 4 * (shape.n_tokens + shape.n_vocab)))
+        return PayloadSummary("", digest.hexdigest())
+
+    def read(self, file: BinaryIO, envelope: Envelope, text: bytes) -> SessionState:
+        """Read a payload. The fingerprint of the state is empty: the format has none."""
+        shape, _ = _read_shape(file, envelope)
+        token_ids = _read_values(file, shape.n_tokens, "<u4")
+        logits = _read_values(file, shape.n_vocab, "<f4")
+        counts = _read_values(file, 2 * shape.n_layers, "<u4")
+        if not np.array_equal(counts, shape.counts):
+            raise CheckpointError(
+                f"its counts of compressed rows are not those of {shape.n_tokens} tokens", _DAMAGED
+            )
+        arrays = {}
+        for name, (n_rows, width), dtype in shape.arrays():
+            array = np.empty((n_rows, width), dtype)
+            for start in range(0, n_rows, _ROWS_AT_A_TIME):
+                rows = array[start : start + _ROWS_AT_A_TIME]
+                rows[:] = _read_values(file, rows.size, "<f4").reshape(rows.shape)
+            # A place without a token may hold a score of minus infinity.
+            bad = np.isnan(array) if name.endswith("score") else ~np.isfinite(array)
+            if bad.any():
+                raise CheckpointError(f"{name} of the state is not finite", _DAMAGED)
+            arrays[name] = array
+        if token_ids.max() >= shape.n_vocab:
+            raise CheckpointError(
+                f"token id {token_ids.max()}, expected less than {shape.n_vocab}", _DAMAGED
+            )
+        if not np.isfinite(logits).all():
+            raise CheckpointError("the logits of the state are not finite", _DAMAGED)
+        bits = envelope.header.quant_bits
+        tokens = tuple(token_ids.tolist())
+        return SessionState(self.family, "", shape.ctx, tokens, logits, arrays, bits)
+
+
+def _read_values(file: BinaryIO, n: int, dtype: str) -> np.ndarray:
+    return np.frombuffer(read_exactly(file, 4 * n), dtype).copy()
+
+
+def _shape_of(state: SessionState) -> _Shape:
+    """Check the arrays of a state that is to be written."""
+    arrays = state.arrays
+    n_layers = sum(name.endswith("window") for name in arrays)
+    window = arrays.get("layers.0.window")
+    if window is None or window.ndim != 2 or not state.tokens or state.logits.ndim != 1:
+        raise _wrong_state("has no window rows, tokens or logits")
+    index = arrays.get("layers.2.indexer.compressed")
+    shape = _Shape(
+        model_id=PRO if "layers.0.compressed" in arrays else FLASH,
+        ctx=state.ctx,
+        n_tokens=len(state.tokens),
+        n_layers=n_layers,
+        width=window.shape[1],
+        index_width=128 if index is None else index.shape[1],
+        n_vocab=len(state.logits),
+    )
+    expected = {name: (dimensions, dtype) for name, dimensions, dtype in shape.arrays()}
+    if arrays.keys() != expected.keys():
+        wrong = sorted(arrays.keys() ^ expected.keys())[0]
+        raise _wrong_state(f"has layers as no published model: {wrong} is missing or unknown")
+    for name, (dimensions, dtype) in expected.items():
+        if arrays[name].shape != dimensions or arrays[name].dtype != dtype:
+            raise _wrong_state(
+                f"has {name} {arrays[name].dtype} {list(arrays[name].shape)}, "
+                f"expected {np.dtype(dtype)} {list(dimensions)}"
+            )
+    if not 0 <= min(state.tokens) <= max(state.tokens) < shape.n_vocab:
+        raise _wrong_state(f"has token ids outside of 0 to {shape.n_vocab - 1}")
+    if shape.n_tokens > state.ctx:
+        raise _wrong_state(f"has {shape.n_tokens} tokens in a context of {state.ctx}")
+    return shape
+
+
+def _wrong_state(found: str) -> CheckpointError:
+    return CheckpointError(
+        f"this state can't be saved: it {found}",
+        "Report this: it is a fault of the program, not of your session.",
+    )
+
+
+def _read_shape(file: BinaryIO, envelope: Envelope) -> tuple[_Shape, bytes]:
+    """Read and check the fixed part, before anything is allocated."""
+    header = envelope.header
+    if header.payload_bytes < _HEADER.size:
+        raise CheckpointError(
+            f"a state of {header.payload_bytes} bytes, expected {_HEADER.size} at least",
+            "Open it with the program that wrote it: only its text was kept.",
+        )
+    file.seek(envelope.payload_offset)
+    raw = read_exactly(file, _HEADER.size)
+    magic, version, ctx, _, _, window, _, n, n_layers, width, index_width, n_vocab, live = (
+        _HEADER.unpack(raw)
+    )
+    if magic != MAGIC or version != _VERSIONS[header.profile]:
+        raise CheckpointError(
+            f"the state begins with {raw[:4]!r} version {version}, "
+            f"expected b'DSV4' version {_VERSIONS[header.profile]}",
+            "Open it with the program that wrote it.",
+        )
+    shape = _Shape(header.model_id, ctx, n, n_layers, width, index_width, n_vocab)
+    if not 0 < n_layers <= _MAX_LAYERS or not 0 < max(width, index_width) <= _MAX_WIDTH:
+        raise CheckpointError(
+            f"a state of {n_layers} layers and rows of {width} and {index_width} values", _DAMAGED
+        )
+    if n != header.tokens or ctx != header.ctx or not 0 < n <= ctx:
+        raise CheckpointError(
+            f"a state of {n} tokens in a context of {ctx}, "
+            f"the header says {header.tokens} in {header.ctx}",
+            _DAMAGED,
+        )
+    if window != shape.window or live != min(n, window):
+        raise CheckpointError(
+            f"a window of {window} with {live} rows, "
+            f"expected {shape.window} with {min(n, shape.window)}",
+            _DAMAGED,
+        )
+    if shape.n_bytes != header.payload_bytes:
+        raise CheckpointError(
+            f"a state of {header.payload_bytes} bytes, its counts give {shape.n_bytes}", _DAMAGED
+        )
+    return shape, raw
