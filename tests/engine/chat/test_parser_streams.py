@@ -11,7 +11,7 @@ from engine.chat.dsml_tags import FAMILIES
 from engine.chat.format import CallArguments, CallComplete, CallStarted, Text, Thinking, ToolSpec
 from engine.chat.stop_sequences import StopSequences
 from engine.chat.syntax import Syntax
-from tests.engine.chat.streams import mutations, random_cuts, run
+from tests.engine.chat.streams import mutations, random_cuts, run, run_all_splits
 from tests.engine.chat.test_dsml_parser import CASES, TOOLS, recorded
 
 STREAMS = {case["name"]: case for case in recorded("streams") if case["protocol"] == "chat"}
@@ -58,6 +58,15 @@ def test_recorded_stream_gives_the_recorded_message(case: dict) -> None:
         assert completed == []
     else:
         assert completed == [json.loads(call["function"]["arguments"]) for call in calls]
+
+
+@pytest.mark.parametrize("case", [*STREAMS.values(), IN_THINKING], ids=lambda case: case["name"])
+def test_recorded_stream_at_every_split(case: dict) -> None:
+    def make() -> StopSequences:
+        return StopSequences(DsmlParser(TOOLS, case["thinking"]), case["stop_sequences"])
+
+    pieces = [piece.encode() for piece in case["pieces"]]
+    assert run_all_splits(make, b"".join(pieces)) == run(make, pieces)
 
 
 def test_recorded_stream_with_a_block_in_thinking_is_no_call() -> None:
