@@ -4,7 +4,8 @@ The compiled kernels (``csrc``) know two ways:
 
 * Few positions, as in decoding: each 32 activations are rounded to 8-bit integers that share a
   scale, and multiplied with the integers of the packed weights. Their sums are exact, so the
-  rounding of the activations (at most 1/254 of the largest of the 32) is the only loss.
+  rounding of the activations is the only loss: at most 1/254 of the largest of the 32, plus
+  1/254 of 1/255 of the largest of the 256 around them, whose scales are multiples of one unit.
 * More than 16 positions, as in a prompt: a tile of weights at a time is expanded to float32.
   Nothing is rounded. A model that reads its prompt exactly picks the tokens of the float32 model;
   with rounded activations every fiftieth would be another one.

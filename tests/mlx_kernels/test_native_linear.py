@@ -1,8 +1,8 @@
 """Products with packed weights, against float64 products of the values the gguf package decodes.
 
 Tolerances. Up to 16 positions are rounded: an activation becomes d * q with d = largest magnitude
-of its 32 / 127, so it is off by at most d / 2, and a product by at most the sum of |w| d / 2: that
-bound has no slack for a wrong integer or scale. Where activations are integers with a 127 in each
+of its 32 / 127 (rounded up, where 256 share a unit), so it is off by at most d / 2, and a product by
+at most the sum of |w| d / 2: that bound has no slack for a wrong integer or scale. Where activations are integers with a 127 in each
 group, d is 1 and nothing is rounded; what is left are float32 sums, a few units of 2^-24 of the
 largest terms. More positions are not rounded; test_native_float_tile.py holds them to that.
 """
@@ -37,8 +37,10 @@ def rounding_bound(x: np.ndarray, weight: np.ndarray, type_id: int) -> np.ndarra
     sizes = np.abs(x) @ np.full_like(weight, np.abs(weight).max()).T
     bound = FLOAT_SUM * sizes
     if type_id in FACTORS:
-        groups = np.abs(x).reshape(len(x), -1, 32)
-        half_steps = np.repeat(groups.max(axis=2) / 254, 32, axis=1)
+        tops = np.abs(x).reshape(len(x), -1, 32).max(axis=2)
+        if x.shape[1] % 256 == 0:  # scales are multiples of 1/255 of the largest of 256
+            tops += np.repeat(tops.reshape(len(x), -1, 8).max(axis=2) / 255, 8, axis=1)
+        half_steps = np.repeat(tops / 254, 32, axis=1)
         bound += half_steps @ np.abs(weight).T
     return bound
 
@@ -54,6 +56,34 @@ def test_product_stays_within_the_rounding_of_activations(type_id, n_positions, 
     result = native.linear(x, native.StackedWeight([matrix]))
     error = np.abs(result - x.astype(np.float64) @ weight.T)
     assert (error <= rounding_bound(x, weight, type_id)).all()
+
+
+@pytest.mark.parametrize("type_id", [12, 13, 14], ids=type_name)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_integer_sums_hold_the_largest_weights_and_activations(type_id, sign, path):
+    # every integer, scale and activation at its limit: the 32-bit sums come within 3 % of 2^31
+    block = np.full(BLOCK[type_id].n_bytes, 255, np.uint8)
+    if type_id == 14:
+        block[192:208] = 128  # scales of -128
+        block[208:] = 0, 4  # d, the smallest normal half
+    else:
+        block[:4] = 0, 4, 0, 0  # d; no mins
+    matrix = PackedMatrix(type_id, np.tile(block, 18), (9, 512))
+    x = np.full((1, 512), 3 * sign, np.float32)
+    result = native.linear(x, native.StackedWeight([matrix]))
+    np.testing.assert_allclose(result, x @ dense(matrix).T, rtol=1e-5)
+
+
+@pytest.mark.parametrize("quiet_scale", [1e-6, 1e-2, 0.3])
+def test_quiet_groups_beside_a_loud_one_lose_little(quiet_scale, path, rng):
+    matrix = random_packed(12, 37, 512, rng)
+    weight = dense(matrix)
+    x = rng.standard_normal((1, 512)).astype(np.float32) * np.float32(quiet_scale)
+    x[0, 40] = 100
+    error = np.abs(
+        native.linear(x, native.StackedWeight([matrix])) - x.astype(np.float64) @ weight.T
+    )
+    assert (error <= rounding_bound(x, weight, 12)).all()
 
 
 @pytest.mark.parametrize("method", ["rows", "tiles", "floats"])

@@ -43,7 +43,8 @@ def expected(x, parts, ids, weights, clamp):
         with np.errstate(over="ignore"):
             hidden = weights[t, k] * g / (1 + np.exp(-g)) * u
         out[t] += down[ids[t, k]] @ hidden
-        half_step = np.repeat(np.abs(hidden).reshape(-1, 32).max(axis=1) / 254, 32)
+        tops = np.abs(hidden).reshape(-1, 32).max(axis=1)
+        half_step = np.repeat((tops + tops.max() / 255) / 254, 32)
         # 1e-4: gate and up are float32 sums, and the sigmoid multiplies their errors
         bound[t] += np.abs(down[ids[t, k]]) @ (half_step + 1e-4 * np.abs(hidden).max())
     return out, bound

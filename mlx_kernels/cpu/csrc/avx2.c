@@ -3,6 +3,9 @@
 
 #if defined(__x86_64__) || defined(__i386__)
 
+#include <float.h>
+#include <math.h>
+
 #include "avx2_internal.h"
 #include "float_kernels.h"
 #include "portable_body.h"
@@ -16,39 +19,65 @@ AVX2_INLINE int sum_int32(__m128i v) {
     return _mm_cvtsi128_si32(_mm_add_epi32(v, _mm_shuffle_epi32(v, 0xb1)));
 }
 
-AVX2 static int quantise(const float *x, int64_t k, int8_t *q, float *d, float *s32, float *s16) {
+/* The largest magnitude of a group; infinity or NaN if one is among them. */
+AVX2_INLINE float largest_of(const float *x) {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    __m256i top = _mm256_setzero_si256();
+    for (int i = 0; i < 4; i++) /* magnitudes of floats order like their bits, and NaN is largest */
+        top = _mm256_max_epi32(top, _mm256_and_si256(load256(x + 8 * i), magnitude));
+    __m128i most = _mm_max_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
+    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4e));
+    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1));
+    return _mm_cvtss_f32(_mm_castsi128_ps(most));
+}
+
+/* Rounds a group to multiples of scale. */
+AVX2_INLINE void round_group(const float *x, float scale, float inverse, int8_t *q, float *s32,
+                             float *s16) {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    for (int64_t g = 0; g < k / GROUP; g++) {
-        __m256 v[4];
-        __m256i top = _mm256_setzero_si256();
-        for (int i = 0; i < 4; i++) {
-            v[i] = _mm256_loadu_ps(x + g * GROUP + 8 * i);
-            /* magnitudes of floats order like their bits, and NaN is the largest */
-            top = _mm256_max_epi32(top, _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude));
+    __m256i n[4];
+    for (int i = 0; i < 4; i++)
+        n[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(inverse)));
+    __m256i first = _mm256_add_epi32(n[0], n[1]), second = _mm256_add_epi32(n[2], n[3]);
+    int low = sum_int32(
+        _mm_add_epi32(_mm256_castsi256_si128(first), _mm256_extracti128_si256(first, 1)));
+    int high = sum_int32(
+        _mm_add_epi32(_mm256_castsi256_si128(second), _mm256_extracti128_si256(second, 1)));
+    /* packing works within register halves; `order` puts the runs of four back in line */
+    __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]),
+                                       _mm256_packs_epi32(n[2], n[3]));
+    _mm256_storeu_si256((__m256i *)q, _mm256_permutevar8x32_epi32(bytes, order));
+    s16[0] = scale * (float)low;
+    s16[1] = scale * (float)high;
+    *s32 = scale * (float)(low + high);
+}
+
+/* In a whole run of SUPER values, scales are rounded up to multiples of 1/MAX_STEPS of the largest:
+ * a group then loses at most half a step more than with its own scale, and a weight's small integer
+ * scale times that of the activations is an integer of 16 bits. */
+AVX2 static int quantise(const float *x, int64_t k, int8_t *q, float *d, float *s32, float *s16,
+                         int16_t *steps, float *d256) {
+    for (int64_t at = 0; at < k; at += SUPER) {
+        const int n = k - at < SUPER ? (int)(k - at) / GROUP : SUPER / GROUP;
+        const int is_whole = n == SUPER / GROUP;
+        float tops[SUPER / GROUP], most = 0;
+        for (int g = 0; g < n; g++) {
+            tops[g] = largest_of(x + at + g * GROUP);
+            if (!(tops[g] <= FLT_MAX)) return 0;
+            most = tops[g] > most ? tops[g] : most;
         }
-        __m128i most = _mm_max_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
-        most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4e));
-        most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1));
-        if (_mm_cvtsi128_si32(most) >= 0x7f800000) return 0;
-        float top_value = _mm_cvtss_f32(_mm_castsi128_ps(most));
-        float scale = top_value < TINY ? 0.0f : top_value / 127.0f;
-        __m256 inverse = _mm256_set1_ps(top_value < TINY ? 0.0f : 127.0f / top_value);
-        __m256i n[4];
-        for (int i = 0; i < 4; i++) n[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
-        __m256i first = _mm256_add_epi32(n[0], n[1]), second = _mm256_add_epi32(n[2], n[3]);
-        int low = sum_int32(_mm_add_epi32(_mm256_castsi256_si128(first),
-                                          _mm256_extracti128_si256(first, 1)));
-        int high = sum_int32(_mm_add_epi32(_mm256_castsi256_si128(second),
-                                           _mm256_extracti128_si256(second, 1)));
-        /* packing works within register halves; `order` puts the runs of four back in line */
-        __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]),
-                                           _mm256_packs_epi32(n[2], n[3]));
-        _mm256_storeu_si256((__m256i *)(q + g * GROUP), _mm256_permutevar8x32_epi32(bytes, order));
-        d[g] = scale;
-        s16[2 * g] = scale * (float)low;
-        s16[2 * g + 1] = scale * (float)high;
-        s32[g] = scale * (float)(low + high);
+        if (most < TINY) most = 0; /* all zeros */
+        if (is_whole) d256[at / SUPER] = most / (127.0f * MAX_STEPS);
+        for (int g = 0; g < n; g++) {
+            const int64_t i = at / GROUP + g;
+            float top = tops[g] < TINY ? 0.0f : tops[g];
+            int step = most > 0 ? (int)ceilf(top / most * MAX_STEPS) : 0;
+            if (is_whole && step < MAX_STEPS) top = (float)step * (most / MAX_STEPS);
+            if (is_whole) steps[i] = (int16_t)step;
+            d[i] = top / 127.0f;
+            round_group(x + at + g * GROUP, d[i], top > 0 ? 127.0f / top : 0.0f,
+                        q + at + g * GROUP, s32 + i, s16 + 2 * i);
+        }
     }
     return 1;
 }
@@ -182,8 +211,8 @@ AVX2 static float exp_row(float *row, int n, float top) {
 }
 
 static const code_path AVX2_PATH = {
-    "avx2", rms_norm, quantise, ds4_avx2_row_dot, tile, ds4_avx2_float_tile, half_to_float, scores,
-    mix, exp_row,
+    "avx2", rms_norm, quantise, ds4_avx2_row_dot, NULL, tile, ds4_avx2_float_tile, half_to_float,
+    scores, mix, exp_row,
 };
 
 const code_path *ds4_avx2(void) {

@@ -16,6 +16,7 @@ const code_path *ds4_avx512(void) {
     if (!avx512_path.name) {
         avx512_path = *avx2;
         avx512_path.row_dot = ds4_avx512_row_dot;
+        avx512_path.rows_dot = ds4_avx512_rows_dot;
         avx512_path.tile = ds4_avx512_tile;
         avx512_path.float_tile = ds4_avx512_float_tile;
         avx512_path.name = "avx512";

@@ -13,6 +13,8 @@
 #define AVX512_INLINE AVX512 static inline __attribute__((always_inline))
 
 float ds4_avx512_row_dot(int type, const uint8_t *row, const activations *a, int64_t m_idx);
+int ds4_avx512_rows_dot(int type, const uint8_t *rows, int64_t row_bytes, int n_rows,
+                        const activations *a, float *y);
 void ds4_avx512_tile(int type, const uint8_t *rows, int64_t row_bytes, int n_rows,
                      const activations *a, int64_t m, float *y);
 void ds4_avx512_float_tile(int type, const uint8_t *rows, int64_t row_bytes, int n_rows,

@@ -10,6 +10,7 @@
 
 #define GROUP 32      /* values that share one activation scale */
 #define SUPER 256     /* values of a K-type block */
+#define MAX_STEPS 255 /* of an activation scale, in units of its run's; see activations */
 #define TILE_ROWS 16  /* weight rows that a tile computes together */
 #define FLOAT_ROWS 6  /* activation rows that lie interleaved for the float tiles */
 #define MAX_M 516     /* activation rows of one pass, a multiple of 6; bounds the scratch memory */
@@ -35,6 +36,10 @@ typedef struct {
     const float *d;   /* [m, k / 32] */
     const float *s32; /* [m, k / 32] */
     const float *s16; /* [m, k / 16] */
+    /* Filled by the paths that have rows_dot: a whole run of SUPER values has one float scale, and
+     * the scales of its groups are integer multiples of it, d = steps * d256. */
+    const int16_t *steps; /* [m, k / 32] */
+    const float *d256;    /* [m, k / 256] */
     int64_t k;
 } activations;
 
@@ -43,10 +48,16 @@ typedef struct {
     const char *name;
     /* Normalises one row in place of a copy: y = x * norm / rms(x). */
     void (*rms_norm)(const float *x, const float *norm, float eps, int64_t k, float *y);
-    /* Fills one row of q, d, s32, s16. Returns 0 when x holds NaN or infinity. */
-    int (*quantise)(const float *x, int64_t k, int8_t *q, float *d, float *s32, float *s16);
+    /* Fills one row of q, d, s32, s16, and perhaps steps and d256. Returns 0 when x holds NaN or
+     * infinity. */
+    int (*quantise)(const float *x, int64_t k, int8_t *q, float *d, float *s32, float *s16,
+                    int16_t *steps, float *d256);
     /* One weight row times one activation row. */
     float (*row_dot)(int type, const uint8_t *row, const activations *a, int64_t m_idx);
+    /* n_rows <= TILE_ROWS weight rows times the first activation row. Returns 0, and does nothing,
+     * for types whose rows go one by one. NULL: all do. */
+    int (*rows_dot)(int type, const uint8_t *rows, int64_t row_bytes, int n_rows,
+                    const activations *a, float *y);
     /* n_rows <= TILE_ROWS weight rows times m activation rows; y: [m, TILE_ROWS]. */
     void (*tile)(int type, const uint8_t *rows, int64_t row_bytes, int n_rows,
                  const activations *a, int64_t m, float *y);

@@ -31,7 +31,8 @@ typedef struct {
     float *x;
     float *interleaved; /* as float_tile reads it */
     int8_t *q;
-    float *d, *s32, *s16;
+    float *d, *s32, *s16, *d256;
+    int16_t *steps;
     int64_t m0, m;    /* the activation rows of this pass */
     int needs_quants; /* some matrix is packed integers */
     int needs_floats; /* some matrix holds floats, or the rows are normalised first */
@@ -98,7 +99,8 @@ static void prepare_chunk(void *context, int64_t chunk) {
         }
         if (job->needs_quants && !is_exact)
             finite = job->path->quantise(x, k, job->q + i * k, job->d + i * (k / 32),
-                                         job->s32 + i * (k / 32), job->s16 + i * (k / 16));
+                                         job->s32 + i * (k / 32), job->s16 + i * (k / 16),
+                                         job->steps + i * (k / 32), job->d256 + i * (k / SUPER));
         else
             finite = all_finite(x, k);
         if (!finite) __atomic_store_n(&job->not_finite, 1, __ATOMIC_RELAXED);
@@ -120,6 +122,9 @@ static void product(const linear_job *job, const ds4_matrix *w, int64_t row, int
     const uint8_t *data = (const uint8_t *)w->data + row * bytes;
     if (job->method == DS4_BY_FLOATS) {
         job->path->float_tile(w->type, data, bytes, n_rows, job->interleaved, w->cols, job->m, y);
+    } else if (job->method == DS4_BY_ROWS && job->m == 1 && job->path->rows_dot &&
+               job->path->rows_dot(w->type, data, bytes, n_rows, &job->a, y)) {
+        /* done */
     } else if (job->method == DS4_BY_ROWS) {
         for (int r = 0; r < n_rows; r++)
             for (int64_t i = 0; i < job->m; i++)
@@ -181,14 +186,18 @@ static int place_activations(linear_job *job, int64_t m, int64_t k) {
     m = whole_blocks(m);
     size_t floats = (size_t)(m * k); /* of job->x */
     size_t others = job->method == DS4_BY_FLOATS ? floats * 4
-                                                 : (size_t)(m * (k / 32 * 4)) * 4 + floats;
+                                                 : (size_t)(m * (k / 32 * 4 + k / SUPER)) * 4 +
+                                                       (size_t)(m * (k / 32)) * 2 + floats;
     if (!reserve_scratch(floats * 4 + others + 64)) return 0;
     job->x = (float *)scratch;
     job->interleaved = job->d = job->x + floats;
     job->s32 = job->d + m * (k / 32);
     job->s16 = job->s32 + m * (k / 32);
-    job->q = (int8_t *)(job->s16 + m * (k / 16));
-    job->a = (activations){job->x, job->q, job->d, job->s32, job->s16, k};
+    job->d256 = job->s16 + m * (k / 16);
+    job->steps = (int16_t *)(job->d256 + m * (k / SUPER));
+    job->q = (int8_t *)(job->steps + m * (k / 32));
+    job->a = (activations){job->x,   job->q,     job->d,    job->s32,
+                           job->s16, job->steps, job->d256, k};
     return 1;
 }
 

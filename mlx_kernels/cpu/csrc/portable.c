@@ -2,7 +2,9 @@
 #include "float_kernels.h"
 #include "portable_body.h"
 
-static int quantise(const float *x, int64_t k, int8_t *q, float *d, float *s32, float *s16) {
+static int quantise(const float *x, int64_t k, int8_t *q, float *d, float *s32, float *s16,
+                    int16_t *steps, float *d256) {
+    (void)steps, (void)d256;
     return quantise_body(x, k, q, d, s32, s16);
 }
 
@@ -50,5 +52,6 @@ static void mix(const float *p, int p_stride, int nq, const float *values, int n
 static float exp_row(float *row, int n, float top) { return exp_row_body(row, n, top); }
 
 const code_path ds4_portable = {
-    "portable", rms_norm, quantise, row_dot, tile, float_tile, half_to_float, scores, mix, exp_row,
+    "portable", rms_norm, quantise, row_dot, NULL, tile, float_tile, half_to_float, scores, mix,
+    exp_row,
 };
