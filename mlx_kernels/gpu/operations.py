@@ -3,6 +3,9 @@
 An operation here only adds to a graph; ``to_host`` evaluates it. Imported only when a device of
 this world is asked for. Activations, keys and values, norms and attention are float32 on every
 device. Each operation has a file of its own; ``MlxOps`` binds them.
+
+Weights stay packed on ``cuda``, where kernels of ours read them. On ``metal`` and ``mlx-cpu`` they
+are decoded once, to float16 and float32: there are no Metal kernels yet.
 """
 
 from collections.abc import Sequence
@@ -17,9 +20,18 @@ from mlx_kernels.gpu.attention import attention
 from mlx_kernels.gpu.deepseek_v4.operations import MlxDeepseekV4Ops
 from mlx_kernels.gpu.dense_linear import dense_linear, dense_matrix
 from mlx_kernels.gpu.embedding import embedding
+from mlx_kernels.gpu.kernels import CudaKernels
 from mlx_kernels.gpu.kv_buffer import MlxKvBuffer
 from mlx_kernels.gpu.moe import DenseExperts, check_experts, dense_experts, dense_moe
 from mlx_kernels.gpu.norm import rms_norm
+from mlx_kernels.gpu.planar_linear import (
+    StackedWeight,
+    planar_gated_linear,
+    planar_linear,
+    stacked_weight,
+    weight_bytes,
+)
+from mlx_kernels.gpu.planar_moe import PlanarExperts, planar_experts, planar_moe
 from mlx_kernels.gpu.rope import Rope
 from mlx_kernels.gpu.swiglu import swiglu
 
@@ -43,12 +55,15 @@ class MlxOps:
     rms_norm = staticmethod(rms_norm)
     swiglu = staticmethod(swiglu)
     attention = staticmethod(attention)
-    moe = staticmethod(dense_moe)
     kv_buffer = MlxKvBuffer
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, kernels: CudaKernels | None = None) -> None:
+        """``kernels``: keep weights packed and use these; on ``cuda`` those of MLX by default."""
         self.device = device
-        self._is_half = device != "mlx-cpu"
+        if kernels is None and device == "cuda":
+            kernels = CudaKernels()
+        self._kernels = kernels
+        self._is_half = device != "mlx-cpu" or kernels is not None
         self.rope = Rope().turn
         self._deepseek_v4 = MlxDeepseekV4Ops(self)
         # For the whole process: a process that opens two devices of MLX uses the last one.
@@ -68,12 +83,16 @@ class MlxOps:
         total = mx.device_info().get("total_memory")
         return None if total is None else int(total) - mx.get_active_memory()
 
-    def matrix(self, parts: Sequence[PackedMatrix]) -> mx.array:
+    def matrix(self, parts: Sequence[PackedMatrix]) -> mx.array | StackedWeight:
         """See ``Ops``."""
+        if self._kernels is not None:
+            return stacked_weight(parts)
         return dense_matrix(parts, self._is_half)
 
     def matrix_bytes(self, type_id: int, shape: tuple[int, ...]) -> int:
         """See ``Ops``."""
+        if self._kernels is not None:
+            return weight_bytes(type_id, shape)
         return (2 if self._is_half else 4) * prod(shape)
 
     def vector(self, values: np.ndarray) -> mx.array:
@@ -85,16 +104,14 @@ class MlxOps:
     def linear(
         self,
         x: mx.array,
-        weight: mx.array,
+        weight: mx.array | StackedWeight,
         bias: mx.array | None = None,
         residual: mx.array | None = None,
     ) -> mx.array:
         """See ``Ops``."""
-        if x.ndim != 2 or x.shape[1] != weight.shape[1] or x.dtype != mx.float32:
-            raise TensorError(
-                f"activations of a matrix product are {x.dtype} {list(x.shape)}, "
-                f"expected float32 [T, {weight.shape[1]}]"
-            )
+        _check_activations(x, weight)
+        if isinstance(weight, StackedWeight):
+            return planar_linear(self._kernels, x, weight, bias=bias, residual=residual)
         product = dense_linear(x, weight)
         if bias is not None:
             product = product + bias
@@ -105,10 +122,13 @@ class MlxOps:
         x: mx.array,
         norm: mx.array,
         eps: float,
-        weight: mx.array,
+        weight: mx.array | StackedWeight,
         bias: mx.array | None = None,
     ) -> mx.array:
         """See ``Ops``."""
+        if isinstance(weight, StackedWeight):
+            _check_activations(x, weight)
+            return planar_linear(self._kernels, x, weight, norm, eps, bias)
         return self.linear(rms_norm(x, norm, eps), weight, bias)
 
     def gated_linear(
@@ -116,18 +136,35 @@ class MlxOps:
         x: mx.array,
         norm: mx.array,
         eps: float,
-        gate_up: mx.array,
+        gate_up: mx.array | StackedWeight,
         clamp: float | None = None,
     ) -> mx.array:
         """See ``Ops``."""
+        if isinstance(gate_up, StackedWeight):
+            _check_activations(x, gate_up)
+            return planar_gated_linear(self._kernels, x, norm, eps, gate_up, clamp)
         return swiglu(self.normed_linear(x, norm, eps, gate_up), clamp)
 
     def experts(
         self, gate: PackedMatrix, up: PackedMatrix, down: PackedMatrix, n_experts: int
-    ) -> DenseExperts:
+    ) -> DenseExperts | PlanarExperts:
         """See ``Ops``."""
         check_experts(gate, up, down, n_experts)
-        return dense_experts((gate, up, down), n_experts, self._is_half)
+        packed = None if self._kernels is None else planar_experts(gate, up, down, n_experts)
+        return packed or dense_experts((gate, up, down), n_experts, self._is_half)
+
+    def moe(
+        self,
+        x: mx.array,
+        experts: DenseExperts | PlanarExperts,
+        expert_ids: mx.array,
+        expert_weights: mx.array,
+        clamp: float | None = None,
+    ) -> mx.array:
+        """See ``Ops``."""
+        if isinstance(experts, PlanarExperts):
+            return planar_moe(self._kernels, x, experts, expert_ids, expert_weights, clamp)
+        return dense_moe(x, experts, expert_ids, expert_weights, clamp)
 
     def evaluate(self, arrays: Sequence[mx.array]) -> None:
         """See ``Ops``."""
@@ -142,3 +179,11 @@ class MlxOps:
                 "Check that the model file is whole; a damaged tensor gives such values.",
             )
         return values
+
+
+def _check_activations(x: mx.array, weight: mx.array | StackedWeight) -> None:
+    if x.ndim != 2 or x.shape[1] != weight.shape[1] or x.dtype != mx.float32:
+        raise TensorError(
+            f"activations of a matrix product are {x.dtype} {list(x.shape)}, "
+            f"expected float32 [T, {weight.shape[1]}]"
+        )

@@ -55,7 +55,7 @@ def widths(type_id: int) -> tuple[int, ...]:
     return (768, 2304) if BLOCK[type_id].n_values == 256 else (160, 1312)
 
 
-@each_format(8, 10, 14, 16)
+@each_format(8, 14, 16)
 @pytest.mark.parametrize("n_positions", [1, 3])
 def test_matvec(type_id: int, n_positions: int, random: np.random.Generator) -> None:
     import mlx.core as mx
@@ -158,7 +158,7 @@ def test_dense_gate_up_with_norm(random: np.random.Generator) -> None:
     assert relative_error(hidden, gate / (1 + np.exp(-gate)) * up) < PRECISE
 
 
-@each_format(10, 13)
+@each_format(13)
 def test_dequantize_gives_the_halves_of_the_dense_path(
     type_id: int, random: np.random.Generator
 ) -> None:
