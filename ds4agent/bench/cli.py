@@ -23,6 +23,7 @@ _OPERATIONS = (
     "rope",
 )
 _PEER = "llama.cpp"
+_SYNTHETIC = ("v4-flash-q2",)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -75,6 +76,15 @@ def _add_kernels(kernels: argparse.ArgumentParser) -> None:
 
 def _add_model(model: argparse.ArgumentParser) -> None:
     model.add_argument("-m", "--model", metavar="NAME|FILE", help="a known name or a GGUF file")
+    model.add_argument(
+        "--synthetic",
+        choices=_SYNTHETIC,
+        metavar="MODEL",
+        help="full shapes of random weights, no file",
+    )
+    model.add_argument(
+        "--layers", type=_positive, metavar="N", help="of --synthetic, only the first so many"
+    )
     model.add_argument("--device", default="auto", help="what computes (default: auto)")
     model.add_argument(
         "--contexts",
@@ -156,16 +166,30 @@ def _bench_kernels(args: argparse.Namespace) -> int:
 def _bench_model(args: argparse.Namespace) -> int:
     from ds4agent.bench import report
     from ds4agent.bench.llama_cpp_peer import LlamaCppRunner, check_installed
-    from ds4agent.bench.model import Runner, measure
+    from ds4agent.bench.model import OpenModel, Runner, measure
+    from ds4agent.bench.synthetic import SyntheticEngine
+    from engine.engine import Engine
     from mlx_kernels.cpu import native
     from mlx_kernels.devices import resolve_device
 
+    if args.layers and not args.synthetic:
+        raise Ds4Error("--layers is for --synthetic models", "Leave it out.")
+    if args.synthetic and (args.model or args.compare):
+        raise Ds4Error("--synthetic has no file for --model or --compare", "Leave these out.")
     if args.compare:
         check_installed()
-    path = find_model(args.model, load_config(Path.cwd()))
+    if args.synthetic:
+        path = Path(args.synthetic)
+    else:
+        path = find_model(args.model, load_config(Path.cwd()))
     device = resolve_device(args.device)
     _use_threads(args.threads)
     n_threads = args.threads or native.default_threads()
+
+    def open_engine(path: Path, device: str, ctx: int) -> OpenModel:
+        if args.synthetic:
+            return SyntheticEngine.open(args.synthetic, device, ctx, args.layers)
+        return Engine.open(path, device, ctx)
 
     def open_peer(ctx: int) -> Runner:
         return LlamaCppRunner.open(path, ctx, n_threads, is_gpu=device in ("metal", "cuda"))
@@ -177,6 +201,7 @@ def _bench_model(args: argparse.Namespace) -> int:
         args.gen_tokens,
         repeat=args.repeat,
         progress=_tell,
+        open_engine=open_engine,
         peer=args.compare or "",
         open_peer=open_peer if args.compare else None,
     )

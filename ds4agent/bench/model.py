@@ -22,11 +22,12 @@ import numpy as np
 
 from engine.engine import Engine
 from engine.errors import EngineError
+from engine.session import Session
+from engine.state import ModelInfo
 
 _WARM_UP_TOKENS = 8
 _SEED = 20261129  # any; the same prompt at every run
 
-OpenEngine = Callable[[Path, str, int], Engine]
 Progress = Callable[[str], None]
 
 
@@ -87,10 +88,25 @@ class Runner(Protocol):
         """Give the model back."""
 
 
+class OpenModel(Protocol):
+    """What is measured of an engine."""
+
+    info: ModelInfo
+
+    def new_session(self) -> Session:
+        """Start an empty conversation."""
+
+    def close(self) -> None:
+        """Give the model back."""
+
+
+OpenEngine = Callable[[Path, str, int], OpenModel]
+
+
 class EngineRunner:
     """This program."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: OpenModel) -> None:
         self._engine = engine
 
     def run(
