@@ -1,10 +1,11 @@
 """Products with packed weights, against float64 products of the values the gguf package decodes.
 
 Tolerances. Up to 16 positions are rounded: an activation becomes d * q with d = largest magnitude
-of its 32 / 127 (rounded up, where 256 share a unit), so it is off by at most d / 2, and a product by
-at most the sum of |w| d / 2: that bound has no slack for a wrong integer or scale. Where activations are integers with a 127 in each
-group, d is 1 and nothing is rounded; what is left are float32 sums, a few units of 2^-24 of the
-largest terms. More positions are not rounded; test_native_float_tile.py holds them to that.
+of its 32 / 127, rounded up where 256 share a unit. So it is off by at most d / 2, and a product by
+at most the sum of |w| d / 2: that bound has no slack for a wrong integer or scale. Where
+activations are integers with a 127 in each group, d is 1 and nothing is rounded; what is left are
+float32 sums, a few units of 2^-24 of the largest terms. More positions are not rounded;
+test_native_float_tile.py holds them to that.
 """
 
 import numpy as np
