@@ -1,4 +1,4 @@
-/* AVX-512: up to 16 weight rows times one activation row, the K types in integers.
+/* AVX-512: a run of weight rows times one activation row, the K types in integers.
  *
  * Two threads that share a core are limited by the number of instructions as much as by memory. A
  * weight's scale times the activations' (see `steps` of activations) is an integer of 16 bits. So 32
