@@ -13,8 +13,10 @@ _SHARED_LIMIT = 200 << 10  # of the 227 KiB that a block may have on Hopper
 _N_WARPS = THREADS // 32
 # The results of row_factors: eight factors and a sum for each warp and row.
 _NORM_BYTES = 4 * (8 + 8 * _N_WARPS)
-# Rows of a warp and steps in flight.
-_MATVEC, _GATE_UP, _DOWN = (2, 2), (1, 2), (1, 3)
+# Rows of a warp and steps in flight: the fastest of some on an NVIDIA H200 (README.md).
+_MATVEC_ONE, _MATVEC_MORE, _GATE_UP = (1, 2), (2, 2), (1, 1)
+_DOWN, _DOWN_OF_SMALL = (1, 2), (2, 3)
+_SMALL = (10, 16, 39)  # Q2_K, IQ2_XXS, MXFP4: few bytes a row
 # Values that a thread of ``dequantize`` decodes, about.
 _VALUES_A_THREAD = 8
 
@@ -67,6 +69,7 @@ def matvec(
         x = _padded(x, n)
         residual = None if residual is None else _padded(residual, n)
     none = scalar(0.0)
+    rows_a_warp, in_flight = _MATVEC_ONE if n == 1 else _MATVEC_MORE
     out = kernels.launch(
         "matvec",
         weight.type_id,
@@ -76,10 +79,10 @@ def matvec(
             *(none if bias is None else bias, none if residual is None else residual),
         ],
         {
-            **{"T": n, "RW": _MATVEC[0], "UN": _MATVEC[1], "HAS_NORM": norm is not None},
+            **{"T": n, "RW": rows_a_warp, "UN": in_flight, "HAS_NORM": norm is not None},
             **{"HAS_BIAS": bias is not None, "HAS_RESIDUAL": residual is not None},
         },
-        (_blocks(kernels.max_blocks, n_rows, _MATVEC[0]), 1),
+        (_blocks(kernels.max_blocks, n_rows, rows_a_warp), 1),
         (n, n_rows),
         shared_bytes=shared_bytes(weight.type_id, n, n_columns),
     )
@@ -127,12 +130,13 @@ def down(
 ) -> mx.array:
     """Sum over K of the experts' products: hidden [T, K, F], ids [T, K] -> [T, C], C = n_out."""
     n_positions, n_chosen, n_hidden = hidden.shape
+    rows_a_warp, in_flight = _DOWN_OF_SMALL if weight.type_id in _SMALL else _DOWN
     return kernels.launch(
         "down",
         weight.type_id,
         [hidden, *weight.planes, weight.table, _pair(n_out, n_hidden), ids],
-        {"K": n_chosen, "RW": _DOWN[0], "UN": _DOWN[1]},
-        (_blocks(kernels.max_blocks, n_out, _DOWN[0]), n_positions),
+        {"K": n_chosen, "RW": rows_a_warp, "UN": in_flight},
+        (_blocks(kernels.max_blocks, n_out, rows_a_warp), n_positions),
         (n_positions, n_out),
         shared_bytes=shared_bytes(weight.type_id, n_chosen, n_hidden),
     )
