@@ -1,6 +1,7 @@
 """A whole checkpoint file: the envelope and the payload of a model family together."""
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from sessions.safe_file import open_regular
 
 # 31 December 9999: the last day that every screen can show. A damaged header may say more.
 MAX_TIME_S = 253_402_300_799
+_PIECE_BYTES = 1 << 20  # hashed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,17 @@ class Checkpoint:
     def summary(self) -> PayloadSummary:
         """Return what the payload says about itself."""
         return self.codec.summary(self.file, self.envelope)
+
+    def payload_sha256(self) -> str:
+        """Hash the payload; hex digits."""
+        digest = hashlib.sha256()
+        self.file.seek(self.envelope.payload_offset)
+        left = self.header.payload_bytes
+        while left:
+            piece = kvc.read_exactly(self.file, min(left, _PIECE_BYTES))
+            digest.update(piece)
+            left -= len(piece)
+        return digest.hexdigest()
 
     def state(self, text: bytes) -> SessionState:
         """Read and verify the payload; ``text`` is what ``text()`` returned."""

@@ -21,7 +21,7 @@ Rows are float16 here and float32 in the file; the CPU path of the C program rou
 Version 1, of an earlier revision, differs in that number alone. It is read where it is asked for,
 and never offered as a session of this revision.
 
-The format has neither a fingerprint of the weights nor a checksum: the side file has the first.
+The format has neither a fingerprint of the weights nor a checksum: the side file has both.
 """
 
 import hashlib

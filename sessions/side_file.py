@@ -2,11 +2,13 @@
 
 A checkpoint has no room for the folder that a conversation works in. The side file is JSON:
 
-    {"version": 1, "cwd": ..., "model": ..., "fingerprint": ..., "describes": [STAMP, ...]}
+    {"version": 1, "cwd": ..., "model": ..., "fingerprint": ..., "describes": [STAMP, ...],
+     "payload_sha256": ...}
 
 A stamp is ``<bytes of the .kv>-<hex digest of its payload>``. A side file counts only for a
 checkpoint that it names. It is renamed into place just before its checkpoint and names the one
-that is being replaced too, so a crash between the two renames loses nothing. Whatever is missing
+that is being replaced too, so a crash between the two renames loses nothing. The checksum is of the
+payload of the first that it names, and empty where the payload has one itself. Whatever is missing
 or wrong here means "unknown" and never hinders a load.
 """
 
@@ -30,6 +32,7 @@ class SideFile:
     meta: SessionMeta
     fingerprint: str
     describes: tuple[str, ...]  # stamps of checkpoints
+    payload_sha256: str = ""  # hex, of the first one's
 
     def pack(self) -> bytes:
         """Return the bytes of the file."""
@@ -39,6 +42,7 @@ class SideFile:
             "model": self.meta.model,
             "fingerprint": self.fingerprint,
             "describes": list(self.describes),
+            "payload_sha256": self.payload_sha256,
         }
         return json.dumps(content, indent=1).encode("ascii") + b"\n"
 
@@ -53,22 +57,27 @@ def path_for(checkpoint: Path) -> Path:
     return checkpoint.with_name(checkpoint.name + SUFFIX)
 
 
-def facts_of(checkpoint: Path, checkpoint_stamp: str) -> tuple[SessionMeta, str]:
-    """Return what the side file says about this version of a checkpoint, or empty fields.
-
-    The second value is the fingerprint of the weights.
-    """
+def facts_of(checkpoint: Path, checkpoint_stamp: str) -> SideFile:
+    """Return what the side file says about this version of a checkpoint, or empty fields."""
+    nothing = SideFile(SessionMeta(), "", ())
     try:
         with open_regular(path_for(checkpoint)) as file:
             content = json.loads(file.read(_MAX_BYTES))
     except (OSError, ValueError, RecursionError, CheckpointError):
-        return SessionMeta(), ""
+        return nothing
     if not isinstance(content, dict) or content.get("version") != VERSION:
-        return SessionMeta(), ""
-    cwd, model, fingerprint = (content.get(name) for name in ("cwd", "model", "fingerprint"))
-    describes = content.get("describes")
+        return nothing
+    cwd, model, describes = (content.get(name) for name in ("cwd", "model", "describes"))
     if not isinstance(cwd, str) or not isinstance(model, str) or not isinstance(describes, list):
-        return SessionMeta(), ""
+        return nothing
     if checkpoint_stamp not in describes:
-        return SessionMeta(), ""
-    return SessionMeta(cwd, model), fingerprint if isinstance(fingerprint, str) else ""
+        return nothing
+    # Earlier versions wrote no checksum; it is that of the first checkpoint alone.
+    fingerprint, checksum = content.get("fingerprint"), content.get("payload_sha256")
+    is_first = describes[0] == checkpoint_stamp
+    return SideFile(
+        SessionMeta(cwd, model),
+        fingerprint if isinstance(fingerprint, str) else "",
+        tuple(describes),
+        checksum if is_first and isinstance(checksum, str) else "",
+    )

@@ -94,12 +94,14 @@ class SessionStore:
                     title=title_bytes,
                 )
                 main.finish()
+                # A payload that does not tell whose it is has no checksum either.
+                is_plain = not written.summary().fingerprint
+                checksum = written.payload_sha256() if is_plain else ""
                 with folder_lock(self.folder):
                     folder.remove_leftovers(self.folder)
                     stamps = [_stamp(written), *_stamp_at(path)]
-                    side.file.write(
-                        side_file.SideFile(meta, state.fingerprint, tuple(stamps)).pack()
-                    )
+                    facts = side_file.SideFile(meta, state.fingerprint, tuple(stamps), checksum)
+                    side.file.write(facts.pack())
                     side.finish()
                     side.publish()
                     main.publish()
@@ -122,6 +124,7 @@ class SessionStore:
         ):
             record = _record(opened, identifier, path)
             try:
+                _verify(opened, path)
                 state = opened.state(opened.text())
                 return dataclasses.replace(state, fingerprint=record.fingerprint), record
             except ChecksumError as error:
@@ -275,13 +278,13 @@ def _record(opened: Checkpoint, identifier: str, path: Path) -> SessionRecord:
             "title and creation time don't belong to the name of the file", _LIST_HINT
         )
     summary = opened.summary()
-    meta, fingerprint = side_file.facts_of(path, _stamp(opened))
+    facts = side_file.facts_of(path, _stamp(opened))
     return SessionRecord(
         id=identifier,
         title=title.decode("utf-8", "replace"),
-        cwd=meta.cwd,
-        model=meta.model,
-        fingerprint=summary.fingerprint or fingerprint,
+        cwd=facts.meta.cwd,
+        model=facts.meta.model,
+        fingerprint=summary.fingerprint or facts.fingerprint,
         tokens=header.tokens,
         file_bytes=opened.envelope.file_bytes,
         created_at=min(header.created_at, checkpoint.MAX_TIME_S),
@@ -290,6 +293,16 @@ def _record(opened: Checkpoint, identifier: str, path: Path) -> SessionRecord:
         family=opened.codec.family,
         ctx=header.ctx,
     )
+
+
+def _verify(opened: Checkpoint, path: Path) -> None:
+    """Compare a payload with the checksum of its side file, where there is one."""
+    expected = side_file.facts_of(path, _stamp(opened)).payload_sha256
+    if expected and (found := opened.payload_sha256()) != expected:
+        raise ChecksumError(
+            f"checksum of the state is {found[:16]}, expected {expected[:16]}",
+            "The file is damaged: load another session.",
+        )
 
 
 def _stamp(opened: Checkpoint) -> str:

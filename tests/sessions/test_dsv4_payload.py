@@ -13,7 +13,7 @@ import pytest
 from engine.engine import Engine
 from sessions import checkpoint, kvc
 from sessions.dsv4_payload import FLASH, PRO, DeepseekV4Payload, _Shape
-from sessions.errors import CheckpointError
+from sessions.errors import CheckpointError, ChecksumError
 from sessions.kvc import Profile
 from sessions.record import SessionMeta
 from sessions.store import SessionStore
@@ -126,6 +126,19 @@ def test_a_conversation_is_saved_listed_and_goes_on_bit_by_bit(engine, tmp_path)
     # Without the side file nobody knows whose weights they were.
     saved.path.with_name(saved.path.name + ".meta").unlink()
     assert store.list()[0].fingerprint == ""
+
+
+def test_one_changed_bit_of_a_saved_state_is_found(engine, tmp_path):
+    store, session = SessionStore(tmp_path), engine.new_session()
+    session.sync(list(range(1, 200)))
+    saved = store.save(
+        session.state(), b"text", title="Hello", created_at=1_779_364_800, meta=SessionMeta()
+    )
+    data = bytearray(saved.path.read_bytes())
+    data[-1000] ^= 1
+    saved.path.write_bytes(data)
+    with pytest.raises(ChecksumError, match="checksum of the state is"):
+        store.load(saved.id)
 
 
 def test_the_state_of_a_system_prompt_is_kept_for_its_weights(engine, tmp_path):
