@@ -54,8 +54,8 @@ typedef struct {
                     int16_t *steps, float *d256);
     /* One weight row times one activation row. */
     float (*row_dot)(int type, const uint8_t *row, const activations *a, int64_t m_idx);
-    /* Weight rows times the first activation row; y has room for n_rows in whole eights. Returns 0, and does nothing,
-     * for types whose rows go one by one. NULL: all do. */
+    /* Weight rows times the first activation row; y has room for n_rows in whole eights. Returns
+     * 0, and does nothing, for types whose rows go one by one. NULL: all do. */
     int (*rows_dot)(int type, const uint8_t *rows, int64_t row_bytes, int n_rows,
                     const activations *a, float *y);
     /* n_rows <= TILE_ROWS weight rows times m activation rows; y: [m, TILE_ROWS]. */
