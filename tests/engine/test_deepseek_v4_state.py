@@ -42,11 +42,12 @@ def digest(cache) -> str:
     return state.hexdigest()
 
 
-def test_one_by_one_gives_every_position_the_logits_of_one_call(model):
-    """Twice every remainder by 128, with all remainders by 4 and the first choice of rows."""
-    whole = model.head(feed(model, model.new_cache(800), TOKENS[:260]))
+@pytest.mark.parametrize("n", [135, pytest.param(260, marks=pytest.mark.slow)])
+def test_one_by_one_gives_every_position_the_logits_of_one_call(n, model):
+    """Every remainder by 128, with all remainders by 4 and the first choice of rows."""
+    whole = model.head(feed(model, model.new_cache(800), TOKENS[:n]))
     cache = model.new_cache(800)
-    for p in range(260):
+    for p in range(n):
         row = model.head(feed(model, cache, TOKENS[p : p + 1]))[0]
         assert np.array_equal(row, whole[p]), p
 
@@ -66,8 +67,8 @@ def test_every_length_in_random_chunks_gives_the_state_of_one_by_one(model):
         assert digest(feed_all(model, n, cuts)) == digest(steps), (n, cuts)
 
 
-@pytest.mark.parametrize("n", [20, 129, 131, 258])
-@pytest.mark.parametrize("back", [1, 3, 5, 16])
+@pytest.mark.parametrize("n", [20, 131, 258])
+@pytest.mark.parametrize("back", [1, 5, 16])
 def test_going_back_a_few_tokens_leaves_the_state_of_that_position(n, back, model):
     start = max(1, n - 20)
     cache = feed_all(model, n, range(start, n))
