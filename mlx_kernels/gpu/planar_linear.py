@@ -56,7 +56,8 @@ def stacked_weight(parts: Sequence[PackedMatrix]) -> StackedWeight:
     first = held[0]
     halves = None
     if len(held) == 1 and isinstance(first, PlanarWeight) and n_rows % 2 == 0:
-        halves = first.rows(0, n_rows // 2), first.rows(n_rows // 2, n_rows)
+        middle = n_rows // 2
+        halves = first.rows(0, middle).evaluated(), first.rows(middle, n_rows).evaluated()
     return StackedWeight((n_rows, width), tuple(held), halves)
 
 

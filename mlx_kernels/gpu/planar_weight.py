@@ -17,7 +17,7 @@ _IQ2_LEVELS = (8, 25, 43)
 
 @dataclass(frozen=True, slots=True)
 class PlanarWeight:
-    """A matrix [R, C] of one block format, evaluated."""
+    """A matrix [R, C] of one block format."""
 
     type_id: int  # a key of FORMATS
     shape: tuple[int, int]  # [R, C]
@@ -29,27 +29,24 @@ class PlanarWeight:
     def of(cls, parts: Sequence[PackedMatrix]) -> "PlanarWeight":
         """Take over matrices that have a kernel and stack; see ``to_planar``."""
         planar = to_planar(parts)
-        return cls._new(
-            planar.type_id,
-            planar.shape,
-            [mx.array(_or_zeros(getattr(planar, name))) for name in PLANES],
-        )
-
-    @classmethod
-    def _new(
-        cls, type_id: int, shape: tuple[int, int], planes: Sequence[mx.array]
-    ) -> "PlanarWeight":
-        weight = cls(type_id, shape, tuple(planes), _table(type_id), mx.array(shape, mx.int32))
-        mx.eval(*weight.planes, weight.table, weight.sizes)
-        return weight
+        planes = [mx.array(_or_zeros(getattr(planar, name))) for name in PLANES]
+        table, sizes = _table(planar.type_id), mx.array(planar.shape, mx.int32)
+        return cls(planar.type_id, planar.shape, tuple(planes), table, sizes).evaluated()
 
     def rows(self, start: int, stop: int) -> "PlanarWeight":
-        """The rows from ``start`` to ``stop``, in the same memory."""
+        """The rows from ``start`` to ``stop``, in the same memory; not evaluated."""
         planes = []
         for plane, span in zip(self.planes, LAYOUT[self.type_id], strict=True):
             per_row = (span[1] - span[0]) * self.shape[1] // BLOCK[self.type_id].n_values
             planes.append(plane[start * per_row : stop * per_row] if per_row else plane)
-        return self._new(self.type_id, (stop - start, self.shape[1]), planes)
+        shape = stop - start, self.shape[1]
+        sizes = mx.array(shape, mx.int32)
+        return PlanarWeight(self.type_id, shape, tuple(planes), self.table, sizes)
+
+    def evaluated(self) -> "PlanarWeight":
+        """Self, usable by any thread: a lazy array belongs to the one that made it."""
+        mx.eval(*self.planes, self.table, self.sizes)
+        return self
 
 
 def kernel_type(type_id: int, n_columns: int) -> int | None:
