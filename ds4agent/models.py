@@ -18,8 +18,8 @@ from ds4agent.known_models import BY_NAME, KNOWN_MODELS, KnownModel, known_file
 
 # general.architecture of the files that the engine runs.
 SUPPORTED_ARCHITECTURES = frozenset({"deepseek4", "llama", "qwen2", "qwen3"})
-# Those that are opened without being named. DeepSeek V4 runs on the cpu device only so far: too
-# slow to come unasked, and an error where a GPU is chosen.
+# Those that are opened without being named. DeepSeek V4 has no fused kernels yet: too slow to
+# come unasked.
 DEFAULT_ARCHITECTURES = SUPPORTED_ARCHITECTURES - {"deepseek4"}
 
 _PART = re.compile(r"-\d+-of-\d+\.gguf$", re.IGNORECASE)
