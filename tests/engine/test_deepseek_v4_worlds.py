@@ -1,4 +1,4 @@
-"""Both array worlds agree: rounding bit by bit, choices among equals, and states that change over."""
+"""Both array worlds agree: rounding bit by bit, choices among equals, states that change over."""
 
 import json
 from pathlib import Path
