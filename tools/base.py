@@ -24,6 +24,7 @@ class Preview:
     title: str  # one line: "bash: make test", "edit src/a.py"
     diff: str = ""  # unified diff of a file change, "" where there is none
     detail: str = ""  # the whole command, or anything else worth showing
+    subject: str = ""  # what a permission's pattern is compared with: the command, the path
     risky: bool = False  # the default answer of the approval prompt is then "no"
 
 

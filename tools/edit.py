@@ -59,7 +59,7 @@ class EditTool:
     def preview(self, arguments: dict[str, Any]) -> Preview:
         """Show the diff; raises when the old text is not found once."""
         plan = self._plan(arguments)
-        return Preview(title=f"edit {plan.path}", diff=plan.diff)
+        return Preview(title=f"edit {plan.path}", diff=plan.diff, subject=plan.path)
 
     def run(
         self, arguments: dict[str, Any], cancel: threading.Event, on_output: OnOutput

@@ -33,7 +33,8 @@ class ListTool:
 
     def preview(self, arguments: dict[str, Any]) -> Preview:
         """Name the folder; refused paths raise."""
-        return Preview(title=f"list {self._workspace.relative(arguments['path'])}")
+        relative = str(self._workspace.relative(arguments["path"]))
+        return Preview(title=f"list {relative}", subject=relative)
 
     def run(
         self, arguments: dict[str, Any], cancel: threading.Event, on_output: OnOutput

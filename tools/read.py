@@ -47,7 +47,8 @@ class ReadTool:
 
     def preview(self, arguments: dict[str, Any]) -> Preview:
         """Name the file; refused paths raise."""
-        return Preview(title=f"read {self._workspace.relative(arguments['path'])}")
+        relative = str(self._workspace.relative(arguments["path"]))
+        return Preview(title=f"read {relative}", subject=relative)
 
     def run(
         self, arguments: dict[str, Any], cancel: threading.Event, on_output: OnOutput

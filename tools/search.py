@@ -50,7 +50,7 @@ class SearchTool:
     def preview(self, arguments: dict[str, Any]) -> Preview:
         """Name the query; refused paths raise."""
         relative = self._workspace.relative(arguments["path"])
-        return Preview(title=f"search {arguments['query']!r} in {relative}")
+        return Preview(title=f"search {arguments['query']!r} in {relative}", subject=str(relative))
 
     def run(
         self, arguments: dict[str, Any], cancel: threading.Event, on_output: OnOutput

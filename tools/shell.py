@@ -38,7 +38,9 @@ class ShellTool:
     def preview(self, arguments: dict[str, Any]) -> Preview:
         """Show the whole command."""
         command = _checked(arguments["command"])
-        return Preview(title=_title(command), detail=spell_controls(command))
+        return Preview(
+            title=_title(command), detail=spell_controls(command), subject=command.strip()
+        )
 
     def run(
         self, arguments: dict[str, Any], cancel: threading.Event, on_output: OnOutput

@@ -36,7 +36,7 @@ class WriteTool:
         """Show the diff; raises when the file was not read or may not be written."""
         relative, old, _, diff = self._plan(arguments)
         verb = "create" if old is None else "overwrite"
-        return Preview(title=f"{verb} {relative}", diff=diff)
+        return Preview(title=f"{verb} {relative}", diff=diff, subject=relative)
 
     def run(
         self, arguments: dict[str, Any], cancel: threading.Event, on_output: OnOutput
