@@ -280,5 +280,7 @@ def _memory_of(array: np.ndarray) -> np.ndarray:
     if array.flags.c_contiguous:
         return array
     steps = [s // array.itemsize for s in array.strides]
+    if min(steps) < 0:
+        raise ValueError("an input with a negative stride: the kernel gets its first element only")
     span = 1 + sum((n - 1) * s for n, s in zip(array.shape, steps, strict=True))
     return np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,)).copy()

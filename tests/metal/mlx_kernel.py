@@ -1,20 +1,42 @@
-"""``mx.fast.metal_kernel`` with the harness behind it: MLX arrays in and out, evaluated at once.
+"""``mx.fast.metal_kernel`` with the harness behind it: MLX arrays in and out.
 
-``metal_kernel`` can stand in for MLX's own function, so that a network's Metal path runs here.
+``Harness.metal_kernel`` stands in for MLX's own function, so that a whole network's Metal path runs
+here. A call evaluates its inputs and runs the kernel at once; what it returns is an array like any
+other, and the graph around it stays lazy.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
 
 from tests.metal.launch import KernelFault, MetalKernel, Report
+from tests.metal.text import dtype_name
 
 
-class HarnessKernel:
-    """One kernel; ``reports`` keeps (name, report) of every launch, oldest first."""
+@dataclass(frozen=True)
+class Launch:
+    """One launch: the kernel, the arguments of its call as NumPy sees them, and what came out."""
 
-    def __init__(
+    kernel: MetalKernel
+    arguments: dict
+    outputs: list[np.ndarray]
+    report: Report
+
+
+class Harness:
+    """Makes kernels, and keeps every launch of them, oldest first.
+
+    Args:
+        build, order, seed: See ``MetalKernel``.
+    """
+
+    def __init__(self, build: str = "fast", order: str = "ascending", seed: int = 1) -> None:
+        self.options = {"build": build, "order": order, "seed": seed}
+        self.launches: list[Launch] = []
+
+    def metal_kernel(
         self,
         name: str,
         input_names: Sequence[str],
@@ -24,46 +46,64 @@ class HarnessKernel:
         ensure_row_contiguous: bool = True,
         atomic_outputs: bool = False,
         compile_options: dict[str, str] | None = None,
-        *,
-        build: str = "fast",
-        order: str = "ascending",
-    ) -> None:
-        self._make = dict(
-            name=name,
-            input_names=input_names,
-            output_names=output_names,
-            source=source,
-            header=header,
-            ensure_row_contiguous=ensure_row_contiguous,
-            atomic_outputs=atomic_outputs,
-            build=build,
-            order=order,
+    ) -> "HarnessKernel":
+        """In place of ``mx.fast.metal_kernel``. ``compile_options`` change nothing here."""
+        return HarnessKernel(
+            self,
+            dict(
+                name=name,
+                input_names=list(input_names),
+                output_names=list(output_names),
+                source=source,
+                header=header,
+                ensure_row_contiguous=ensure_row_contiguous,
+                atomic_outputs=atomic_outputs,
+            ),
         )
-        self.reports: list[tuple[str, Report]] = []
+
+
+class HarnessKernel:
+    """One kernel, called like the object that ``mx.fast.metal_kernel`` returns."""
+
+    def __init__(self, harness: Harness, made_of: dict) -> None:
+        self._harness, self._made_of = harness, made_of
 
     def __call__(
-        self, *, inputs: Sequence, output_dtypes: Sequence, **launch: object
+        self,
+        *,
+        inputs: Sequence,
+        output_shapes: Sequence[Sequence[int]],
+        output_dtypes: Sequence[mx.Dtype],
+        grid: Sequence[int],
+        threadgroup: Sequence[int],
+        template: Sequence[tuple[str, object]] | None = None,
+        init_value: float | None = None,
+        verbose: bool = False,
+        stream: object = None,
     ) -> list[mx.array]:
-        """As MLX's; raises KernelFault."""
-        names = self._make["input_names"]
+        """As MLX's. Raises KernelFault for what the kernel does wrong."""
         arrays, bfloats = [], []
-        for name, value in zip(names, inputs, strict=True):
+        for name, value in zip(self._made_of["input_names"], inputs, strict=True):
             array = value if isinstance(value, mx.array) else mx.array(value)
             if array.dtype == mx.bfloat16:
                 bfloats.append(name)
                 array = array.view(mx.uint16)
-            arrays.append(np.array(array))
-        kernel = MetalKernel(**self._make, bfloat16_inputs=bfloats)
-        outputs, report = kernel.run(inputs=arrays, output_dtypes=output_dtypes, **launch)
-        self.reports.append((kernel.name, report))
+            arrays.append(np.asarray(array))  # MLX's own memory, with MLX's strides
+        kernel = MetalKernel(**self._made_of, **self._harness.options, bfloat16_inputs=bfloats)
+        arguments = dict(
+            inputs=arrays,
+            output_shapes=[tuple(shape) for shape in output_shapes],
+            output_dtypes=[dtype_name(dtype) for dtype in output_dtypes],
+            grid=tuple(grid),
+            threadgroup=tuple(threadgroup),
+            template=list(template or ()),
+            init_value=init_value,
+        )
+        outputs, report = kernel.run(**arguments, verbose=verbose)
+        self._harness.launches.append(Launch(kernel, arguments, outputs, report))
         if report.error:
             raise KernelFault(f"{kernel.name} ({kernel.build}): {report.error}")
         return [
             mx.array(output).view(mx.bfloat16) if dtype == mx.bfloat16 else mx.array(output)
             for output, dtype in zip(outputs, output_dtypes, strict=True)
         ]
-
-
-def metal_kernel(**arguments: object) -> HarnessKernel:
-    """Stand-in for ``mx.fast.metal_kernel``."""
-    return HarnessKernel(**arguments)

@@ -159,6 +159,8 @@ def kernel_text(
         arguments.append(Argument(f"device {pointee}*", key, key))
     attributes = [("uint3", a) for a in UINT3_ATTRIBUTES if a in body]
     attributes += [("uint", a) for a in UINT_ATTRIBUTES if a in body]
+    if len(outputs) > 1 and not attributes and len(arguments) > len(inputs) + len(outputs):
+        raise ValueError(f"{name} names no attribute: MLX 0.32 then drops its second output")
     return KernelText(
         name=f"custom_kernel_{name}" + (f"_{suffix}" if suffix else "") + types,
         header=header,
