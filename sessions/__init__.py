@@ -11,6 +11,7 @@
 ``safe_file``      files that appear whole or not at all, and errors of the disk in plain words
 ``locks``          one writer in a folder, one owner of an open session
 ``side_file``      our own facts about a session, beside its checkpoint
+``marks``          what a person decided about a session: its name, a pin
 ``folder``         names in the folder, and leftovers of crashed programs
 ``system_slots``   checkpoints of the system prompt
 ``store``          save, load, list, delete
@@ -25,6 +26,7 @@ __all__ = [
     "kvc",
     "llama_payload",
     "locks",
+    "marks",
     "payload",
     "record",
     "safe_file",

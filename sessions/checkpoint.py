@@ -1,6 +1,7 @@
 """A whole checkpoint file: the envelope and the payload of a model family together."""
 
 import contextlib
+import dataclasses
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import BinaryIO
 from engine.state import SessionState
 from sessions import kvc
 from sessions.codecs import codec_for_family, codec_for_model_id
-from sessions.errors import CheckpointError
+from sessions.errors import CheckpointError, TextOnly
 from sessions.payload import PayloadCodec, PayloadSummary
 from sessions.safe_file import open_regular
 
@@ -40,8 +41,15 @@ class Checkpoint:
         """Return the title trailer."""
         return kvc.read_title(self.file, self.envelope)
 
+    @property
+    def is_stripped(self) -> bool:
+        """Whether there is no payload: the text of a session and nothing else."""
+        return not self.header.payload_bytes
+
     def summary(self) -> PayloadSummary:
         """Return what the payload says about itself."""
+        if self.is_stripped:
+            return PayloadSummary("", hashlib.sha256(self.text()).hexdigest())
         return self.codec.summary(self.file, self.envelope)
 
     def payload_sha256(self) -> str:
@@ -55,8 +63,22 @@ class Checkpoint:
             left -= len(piece)
         return digest.hexdigest()
 
+    def token_ids(self) -> tuple[int, ...]:
+        """Return the tokens of the payload, none where it was stripped. Nothing is verified."""
+        return () if self.is_stripped else self.codec.token_ids(self.file, self.envelope)
+
     def state(self, text: bytes) -> SessionState:
-        """Read and verify the payload; ``text`` is what ``text()`` returned."""
+        """Read and verify the payload; ``text`` is what ``text()`` returned.
+
+        Raises:
+            TextOnly: there is none.
+            CheckpointError: it is damaged.
+        """
+        if self.is_stripped:
+            raise TextOnly(
+                "only its text was kept",
+                f"Load it with --prefill: its {self.header.tokens} tokens are then read again.",
+            )
         return self.codec.read(self.file, self.envelope, text)
 
 
@@ -109,6 +131,15 @@ def write(
     return Checkpoint(out, kvc.read_envelope(out), codec)
 
 
+def write_stripped(out: BinaryIO, checkpoint: Checkpoint, title: bytes, last_used: int) -> None:
+    """Write a session without its state: the same header, text and title, and no payload.
+
+    The C program lists such a file as stripped and reads its text again.
+    """
+    header = dataclasses.replace(checkpoint.header, payload_bytes=0, last_used=last_used)
+    kvc.write(out, header, checkpoint.text(), lambda _: None, title)
+
+
 class ForeignFile(CheckpointError):
     """A sound checkpoint of another program, or of a family that we don't read yet."""
 
@@ -121,7 +152,7 @@ def _codec_of(header: kvc.Header) -> PayloadCodec:
             f"(profile {header.profile.name.lower()}), which isn't read here",
             "Open it with the program that wrote it.",
         )
-    if not header.payload_bytes:
+    if not header.payload_bytes and not header.flags & kvc.FLAG_TITLE:
         raise ForeignFile(
             "it holds the text of a conversation and no state",
             "Open it with the program that wrote it.",

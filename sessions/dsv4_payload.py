@@ -159,6 +159,11 @@ class DeepseekV4Payload:
         digest.update(read_exactly(file, 4 * (shape.n_tokens + shape.n_vocab)))
         return PayloadSummary("", digest.hexdigest())
 
+    def token_ids(self, file: BinaryIO, envelope: Envelope) -> tuple[int, ...]:
+        """Read the tokens alone, unverified."""
+        shape, _ = _read_shape(file, envelope)
+        return tuple(_read_values(file, shape.n_tokens, "<u4").tolist())
+
     def read(self, file: BinaryIO, envelope: Envelope, text: bytes) -> SessionState:
         """Read a payload. The fingerprint of the state is empty: the format has none."""
         shape, _ = _read_shape(file, envelope)

@@ -9,5 +9,9 @@ class CheckpointError(Exception):
         self.hint = hint
 
 
+class TextOnly(CheckpointError):
+    """The text of a conversation is there and its state is not: the text has to be read again."""
+
+
 class ChecksumError(CheckpointError):
     """Every byte of a checkpoint was read, and they are not the bytes that were written."""

@@ -13,12 +13,17 @@ LOCK_SUFFIX = ".lock"
 CORRUPT_SUFFIX = ".corrupt"
 LEFTOVER_AGE_S = 24 * 3600.0
 # `<file>.tmp.<pid>`, ours with some random digits behind it.
-_TEMPORARY = re.compile(r".+\.kv(?:\.meta)?\.tmp\.(\d{1,10})(?:\.[0-9a-f]{8})?")
+_TEMPORARY = re.compile(r".+\.kv(?:\.[a-z]+)?\.tmp\.(\d{1,10})(?:\.[0-9a-f]{8})?")
 
 
 def session_path(folder: Path, session_id: str) -> Path:
     """Return where the checkpoint of a session lies."""
     return folder / f"{session_id}{SUFFIX}"
+
+
+def lock_path(checkpoint: Path) -> Path:
+    """Return the lock file that says that a session is open."""
+    return checkpoint.with_name(checkpoint.name + LOCK_SUFFIX)
 
 
 def session_paths(folder: Path) -> dict[str, Path]:

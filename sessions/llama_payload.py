@@ -128,6 +128,12 @@ class LlamaPayload:
         file.seek(envelope.payload_end - DIGEST_BYTES)
         return PayloadSummary(shape.fingerprint, read_exactly(file, DIGEST_BYTES).hex())
 
+    def token_ids(self, file: BinaryIO, envelope: Envelope) -> tuple[int, ...]:
+        """Read the tokens alone, unverified."""
+        shape = _read_shape(file, envelope)
+        file.seek(envelope.payload_offset + _HEADER.size)
+        return tuple(np.frombuffer(read_exactly(file, 4 * shape.n_tokens), "<u4").tolist())
+
     def read(self, file: BinaryIO, envelope: Envelope, text: bytes) -> SessionState:
         """Read and verify a payload."""
         shape = _read_shape(file, envelope)

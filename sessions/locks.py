@@ -7,6 +7,7 @@ ends, so there is never a stale one.
 import contextlib
 import fcntl
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ FOLDER_LOCK = ".lock"
 # The folder is locked for two renames, some milliseconds. Longer means a stopped process.
 FOLDER_LOCK_TIMEOUT_S = 10.0
 _RETRY_S = 0.005
+_MAX_HOST = 100  # letters
+_PROBES = 4  # another program may look for a moment whether a session is open
 
 
 @contextlib.contextmanager
@@ -60,12 +63,12 @@ class SessionLock:
         self._path = path
         while True:
             descriptor = _open_lock_file(path)
-            if not _try_lock(descriptor):
-                owner = os.read(descriptor, 20).decode("ascii", "replace").strip()
+            if not _try_lock_for_a_moment(descriptor):
+                owner = _owner(descriptor)
                 os.close(descriptor)
-                raise CheckpointError(
-                    f"{name} is open in process {owner or 'unknown'}",
-                    "Close it there, or work on another session here.",
+                raise SessionInUse(
+                    f"{name} is open in {owner}",
+                    "Close it there, or open it here as a copy or read-only.",
                 )
             if _is_same_file(descriptor, path):
                 break
@@ -73,7 +76,8 @@ class SessionLock:
         self._descriptor = descriptor
         with contextlib.suppress(OSError):  # a full disk: the lock holds without a name in it
             os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
+            host = socket.gethostname().encode("ascii", "replace").decode("ascii")[:_MAX_HOST]
+            os.write(descriptor, f"{os.getpid()} {host}\n".encode("ascii"))
 
     def release(self) -> None:
         """Give the lock back. A second call does nothing."""
@@ -96,6 +100,31 @@ class SessionLock:
         self.release()
 
 
+class SessionInUse(CheckpointError):
+    """The session is open in another process."""
+
+
+def owner_of(path: Path) -> str:
+    """Return who holds the lock file of a session, "process 12 on host", or "" when nobody does."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return ""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return ""  # the lock ends with the descriptor
+    except BlockingIOError:
+        return _owner(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _owner(descriptor: int) -> str:
+    pid, _, host = os.pread(descriptor, 256, 0).decode("ascii", "replace").strip().partition(" ")
+    where = f"process {pid}" if pid.isdecimal() else "an unknown process"
+    return f"{where} on {host}" if host else where
+
+
 def _open_lock_file(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
     if os.fstat(descriptor).st_mode & FILE_MODE != FILE_MODE:
@@ -109,6 +138,14 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _try_lock_for_a_moment(descriptor: int) -> bool:
+    for _ in range(_PROBES):
+        if _try_lock(descriptor):
+            return True
+        time.sleep(_RETRY_S)
+    return False
 
 
 def _is_same_file(descriptor: int, path: Path) -> bool:

@@ -49,6 +49,13 @@ class PayloadCodec(Protocol):
             CheckpointError: it can't be a payload of this family, or it contradicts the envelope.
         """
 
+    def token_ids(self, file: BinaryIO, envelope: Envelope) -> tuple[int, ...]:
+        """Read the tokens alone, unverified.
+
+        Raises:
+            CheckpointError: as ``summary``.
+        """
+
     def read(self, file: BinaryIO, envelope: Envelope, text: bytes) -> SessionState:
         """Read and verify a payload.
 

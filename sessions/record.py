@@ -37,6 +37,15 @@ class SessionRecord:
     path: Path
     family: str = ""  # model family: "llama"
     ctx: int = 0  # context length it was saved with, tokens
+    name: str = ""  # that a person chose, "" without one
+    is_pinned: bool = False  # never removed to make room
+    is_stripped: bool = False  # its text is kept and its state is not
+    open_in: str = ""  # "process 12 on host" while it is open, this process included
+
+    @property
+    def label(self) -> str:
+        """What a list calls it."""
+        return self.name or self.title
 
 
 @dataclass(frozen=True, slots=True)

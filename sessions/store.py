@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from engine.state import SessionState
-from sessions import checkpoint, folder, side_file, system_slots
+from sessions import checkpoint, folder, marks, side_file, system_slots
 from sessions.checkpoint import Checkpoint, ForeignFile
 from sessions.errors import CheckpointError, ChecksumError
 from sessions.identity import (
@@ -28,7 +28,7 @@ from sessions.identity import (
     session_id,
 )
 from sessions.kvc import FLAG_TITLE, Reason
-from sessions.locks import SessionLock, folder_lock
+from sessions.locks import SessionLock, folder_lock, owner_of
 from sessions.record import DamagedFile, SavedFile, SessionMeta, SessionRecord
 from sessions.safe_file import make_folder, plain_errors, staged, sync_folder
 
@@ -167,6 +167,7 @@ class SessionStore:
         with plain_errors("delete the session", path), folder_lock(self.folder):
             path.unlink()
             side_file.path_for(path).unlink(missing_ok=True)
+            marks.path_for(path).unlink(missing_ok=True)
             sync_folder(self.folder)
         return identifier
 
@@ -181,8 +182,7 @@ class SessionStore:
         """
         if not is_session_id(session_id):
             raise ValueError(f"session id {session_id!r}, expected 40 hex digits")
-        path = folder.session_path(self.folder, session_id)
-        path = path.with_name(path.name + folder.LOCK_SUFFIX)
+        path = folder.lock_path(folder.session_path(self.folder, session_id))
         with plain_errors("lock the session", path):
             make_folder(self.folder)
             return SessionLock(path, f"session {session_id[:SHORT_ID_DIGITS]}")
@@ -279,6 +279,7 @@ def _record(opened: Checkpoint, identifier: str, path: Path) -> SessionRecord:
         )
     summary = opened.summary()
     facts = side_file.facts_of(path, _stamp(opened))
+    decided = marks.read(path)
     return SessionRecord(
         id=identifier,
         title=title.decode("utf-8", "replace"),
@@ -292,6 +293,10 @@ def _record(opened: Checkpoint, identifier: str, path: Path) -> SessionRecord:
         path=path,
         family=opened.codec.family,
         ctx=header.ctx,
+        name=decided.name,
+        is_pinned=decided.is_pinned,
+        is_stripped=opened.is_stripped,
+        open_in=owner_of(folder.lock_path(path)),
     )
 
 
