@@ -1,0 +1,86 @@
+"""Every Metal kernel of the project: right, faultless, frugal, and none is left out."""
+
+import ast
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mlx.core", reason="needs MLX (pip install ds4-agent[cpu])")
+
+import mlx_kernels  # noqa: E402
+from mlx_kernels.gpu.metal_cases import Case, all_cases  # noqa: E402
+from tests.metal import compiler  # noqa: E402
+from tests.metal.cases import differs_by_order, findings, run_case  # noqa: E402
+from tests.metal.mlx_kernel import Launch  # noqa: E402
+
+BODIES = resources.files("mlx_kernels.gpu").joinpath("bodies")
+CASES = {case.name: case for case in all_cases()}
+# Kernels whose bytes have no least number: their tiles are read again for other positions.
+NOT_DECODE: dict[str, str] = {}
+
+
+@cache
+def launches_of(name: str) -> tuple[Launch, ...]:
+    return tuple(run_case(CASES[name])[1])
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+@pytest.mark.parametrize("build", ["fast", "checked"])
+def test_case(case: Case, build: str) -> None:
+    assert findings(case, build) == []
+
+
+def test_bits_are_the_same_in_every_order(case: Case) -> None:
+    assert differs_by_order(list(launches_of(case.name))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "clang" not in compiler.available_builds(), reason="needs clang 16 or newer for its bounds"
+)
+def test_case_in_the_clang_build(case: Case) -> None:
+    assert findings(case, "clang") == []
+
+
+def test_every_metal_text_is_launched_by_a_case() -> None:
+    texts = {
+        part
+        for name in CASES
+        for launch in launches_of(name)
+        for part in (launch.kernel.header, launch.kernel.source)
+    }
+    left_out = [
+        path.name
+        for path in BODIES.iterdir()
+        if path.name.endswith(".metal")
+        and not any(path.read_text(encoding="utf-8").strip() in text for text in texts)
+    ]
+    assert left_out == [], "add a case to mlx_kernels/gpu/metal_cases"
+
+
+def test_every_kernel_states_its_least_bytes_or_why_not() -> None:
+    launched, stated = set(), set()
+    for case in CASES.values():
+        run, launches = run_case(case)
+        launched |= {launch.kernel.name for launch in launches}
+        stated |= set(run.traffic)
+    assert launched - stated == set(NOT_DECODE)
+
+
+def test_metal_kernels_are_made_in_one_place() -> None:
+    """Elsewhere a kernel could be made that no case knows of."""
+    makers = [
+        path.name
+        for path in sorted(Path(mlx_kernels.__file__).parent.rglob("*.py"))
+        if any(
+            isinstance(node, ast.Attribute) and node.attr == "metal_kernel"
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        )
+    ]
+    assert set(makers) <= {"kernels.py"}, makers
