@@ -15,9 +15,13 @@
 ``folder``         names in the folder, and leftovers of crashed programs
 ``system_slots``   checkpoints of the system prompt
 ``store``          save, load, list, delete
+``upkeep``         name, pin, strip, verify, search
+``budget``         what is worth least, and making room
+``prefix_lookup``  the longest saved text that a prompt begins with
 """
 
 __all__ = [
+    "budget",
     "checkpoint",
     "codecs",
     "errors",
@@ -28,9 +32,11 @@ __all__ = [
     "locks",
     "marks",
     "payload",
+    "prefix_lookup",
     "record",
     "safe_file",
     "side_file",
     "store",
     "system_slots",
+    "upkeep",
 ]

@@ -131,6 +131,12 @@ def write(
     return Checkpoint(out, kvc.read_envelope(out), codec)
 
 
+def reopened(file: BinaryIO) -> Checkpoint:
+    """Read the envelope of a file that was just written, as ``opened`` does."""
+    envelope = kvc.read_envelope(file)
+    return Checkpoint(file, envelope, _codec_of(envelope.header))
+
+
 def write_stripped(out: BinaryIO, checkpoint: Checkpoint, title: bytes, last_used: int) -> None:
     """Write a session without its state: the same header, text and title, and no payload.
 

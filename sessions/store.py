@@ -134,6 +134,25 @@ class SessionStore:
                 hint = f"Load another session; the damaged file is kept as {kept.name}."
                 raise ChecksumError(str(error), hint) from error
 
+    def check(self, id_prefix: str) -> tuple[SessionRecord, bool]:
+        """Read and verify every byte of a session as ``load`` does, and leave it where it is.
+
+        Returns:
+            What it is, and whether a checksum proved it. Without one (other programs write none)
+            every count and value was checked.
+
+        Raises:
+            CheckpointError: none, several, damaged, or of another program.
+        """
+        identifier, path = self._find(id_prefix)
+        with plain_errors("read the session", path), checkpoint.opened(path) as opened:
+            record = _record(opened, identifier, path)
+            if opened.is_stripped:
+                return record, False
+            has_checksum = _verify(opened, path)
+            opened.state(opened.text())
+            return record, has_checksum
+
     def whole_id(self, id_prefix: str) -> str:
         """Return the one id that begins so, of a damaged conversation too.
 
@@ -300,14 +319,18 @@ def _record(opened: Checkpoint, identifier: str, path: Path) -> SessionRecord:
     )
 
 
-def _verify(opened: Checkpoint, path: Path) -> None:
-    """Compare a payload with the checksum of its side file, where there is one."""
+def _verify(opened: Checkpoint, path: Path) -> bool:
+    """Compare a payload with the checksum of its side file; False where nobody has one.
+
+    A payload that says whose it is has a checksum of its own, which its codec looks at.
+    """
     expected = side_file.facts_of(path, _stamp(opened)).payload_sha256
     if expected and (found := opened.payload_sha256()) != expected:
         raise ChecksumError(
             f"checksum of the state is {found[:16]}, expected {expected[:16]}",
             "The file is damaged: load another session.",
         )
+    return bool(expected or opened.summary().fingerprint)
 
 
 def _stamp(opened: Checkpoint) -> str:

@@ -1,0 +1,179 @@
+"""Scores of the C program, and what may be removed."""
+
+import pytest
+
+from sessions import budget, checkpoint, kvc, upkeep
+from sessions.identity import text_id
+from sessions.kvc import Reason
+from sessions.prefix_lookup import PrefixIndex
+from sessions.store import SessionStore
+from tests.sessions.states import FINGERPRINT, TEXT, make_state, save
+
+NOW = 1_779_364_800
+
+
+def header(**fields: int) -> kvc.Header:
+    defaults = dict(
+        quant_bits=2,
+        reason=Reason.UNKNOWN,
+        flags=0,
+        model_id=0,
+        tokens=2048,
+        hits=0,
+        ctx=4096,
+        created_at=1,
+        last_used=NOW,
+        payload_bytes=1,
+    )
+    return kvc.Header(**{**defaults, **fields})
+
+
+# Published vectors of the C program: reason, hits, age in seconds, superseded, score.
+@pytest.mark.parametrize(
+    ("reason", "hits", "age", "superseded", "expected"),
+    [
+        (Reason.COLD, 0, 0, False, 7.84907997514969e-05),
+        (Reason.CONTINUED, 0, 0, False, 3.924539987574845e-05),
+        (Reason.CONTINUED, 0, 0, True, 1.9622699937874223e-06),
+        (Reason.CONTINUED, 1, 0, True, 2.1584969931661648e-05),
+        (Reason.CONTINUED, 4, 21600, True, 4.120766986953587e-05),
+        (Reason.CONTINUED, 4, 43200, False, 7.84907997514969e-05),
+        (Reason.EVICT, 4, 21600, False, 0.0002354723992544907),
+        (Reason.SHUTDOWN, 1, 0, False, 0.0001569815995029938),
+        (Reason.AGENT_SESSION, 0, 0, False, 3.924539987574845e-05),
+        (Reason.CONTINUED, 200, 302400, True, 2.201804905138426e-06),
+    ],
+)
+def test_scores_are_the_published_ones(reason, hits, age, superseded, expected) -> None:
+    found = budget.score(
+        header(reason=reason, hits=hits, last_used=NOW - age), 52184460, NOW, superseded
+    )
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "hits", "size", "used", "created", "expected"),
+    [
+        (32768, 0, 475000000, NOW - 864000, 1, 6.8985263157894731e-05),
+        (1024, 10, 4096, NOW - 302400, 1, 0.25),
+        (1024, 200, 4096, NOW - 302400, 1, 0.2530517578125),
+        (4096, 5, 1000000, 0, NOW - 21600, 0.014336),
+        (4096, 5, 1000000, 0, 0, 0.004096),
+        (4096, 5, 1000000, NOW + 1000, 1, 0.024576),
+        (4096, 5, 0, NOW, 1, 0),
+    ],
+)
+def test_scores_without_a_bonus(tokens, hits, size, used, created, expected) -> None:
+    fields = header(tokens=tokens, hits=hits, last_used=used, created_at=created)
+    assert budget.score(fields, size, NOW) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_folder_that_fits_loses_nothing(store: SessionStore) -> None:
+    saved = save(store)
+    plan = budget.plan(store, saved.n_bytes)
+    assert plan.victims == () and plan.is_enough
+
+
+def test_least_worth_goes_first_and_the_text_stays(store: SessionStore) -> None:
+    small = save(store, title="small", n_tokens=3)
+    large = save(store, title="large", n_tokens=500)  # more tokens for each byte
+    plan = budget.plan(store, large.n_bytes)
+    assert [entry.id for entry in plan.victims] == [small.id] and plan.is_enough
+    problems: list[str] = []
+    freed = budget.carry_out(store, plan.victims, lambda _, why: problems.append(why))
+    assert problems == [] and freed > 0
+    assert store.find(small.id).is_stripped and not store.find(large.id).is_stripped
+    with checkpoint.opened(small.path) as opened:
+        assert opened.text() == TEXT
+
+
+def test_pinned_open_and_forked_sessions_stay(store: SessionStore) -> None:
+    pinned, opened, origin, free = (save(store, title=t) for t in ("pin", "open", "fork", "free"))
+    upkeep.set_pinned(store, pinned.id, True)
+    with store.open_lock(opened.id):
+        plan = budget.plan(store, 0, origins=[origin.id])
+        assert [entry.id for entry in plan.victims] == [free.id]
+        assert not plan.is_enough
+        reasons = sorted(entry.kept_because.split(" in ")[0] for entry in plan.kept)
+        assert reasons == ["a fork rests on it", "open", "pinned"]
+
+
+def test_opened_after_the_plan_is_left_alone_and_told(store: SessionStore) -> None:
+    saved = save(store)
+    plan = budget.plan(store, 0)
+    problems: list[str] = []
+    with store.open_lock(saved.id):
+        assert budget.carry_out(store, plan.victims, lambda _, why: problems.append(why)) == 0
+    upkeep.set_pinned(store, saved.id, True)
+    assert budget.carry_out(store, plan.victims, lambda _, why: problems.append(why)) == 0
+    assert "is open in process" in problems[0] and "pinned" in problems[1]
+    store.load(saved.id)
+
+
+def server_file(store: SessionStore, text: bytes, reason: Reason, seed: int = 0, **shape: int):
+    """Write a checkpoint as a server does: no title, named after its text."""
+    store.folder.mkdir(parents=True, exist_ok=True)
+    path = store.folder / f"{text_id(text)}.kv"
+    with path.open("w+b") as file:
+        state = make_state(seed=seed, **shape)
+        checkpoint.write(file, state, text, reason=reason, created_at=1, last_used=NOW)
+    return path
+
+
+def test_files_of_a_server_go_whole_and_covered_ones_first(store: SessionStore) -> None:
+    short = server_file(store, b"abc", Reason.CONTINUED, n_tokens=400)
+    long = server_file(store, b"abcdef", Reason.CONTINUED, n_tokens=300)
+    plan = budget.plan(store, long.stat().st_size, now=NOW)
+    assert [entry.path for entry in plan.victims] == [short]
+    assert budget.carry_out(store, plan.victims, lambda *_: None) == plan.freed_bytes
+    assert not short.exists() and long.exists()
+
+
+# --- the longest prefix -----------------------------------------------------------------------
+
+
+def longest(index: PrefixIndex, prompt: bytes, **options):
+    options = {"fingerprint": FINGERPRINT, "model_id": 0x40, "ctx": 4096, "min_tokens": 1} | options
+    return index.longest(prompt, **options)
+
+
+def test_the_longest_text_that_a_prompt_begins_with_is_found(store: SessionStore) -> None:
+    paths = [server_file(store, text, Reason.COLD) for text in (b"ab", b"abc", b"abd", b"")]
+    index = PrefixIndex(store.folder)
+    found = longest(index, b"abcz")
+    assert [match.path for match in found] == [paths[1], paths[0], paths[3]]
+    assert [match.text_bytes for match in found] == [3, 2, 0]
+    paths[1].unlink()
+    assert longest(index, b"abcz")[0].path == paths[0]
+    session = save(store)  # its name is not the hash of its text
+    assert longest(index, TEXT + b"more")[0].id == session.id
+    assert longest(index, TEXT + b"more")[0].is_session
+    upkeep.strip(store, session.id)
+    assert longest(index, TEXT + b"more")[0].path == paths[3]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fingerprint": "00" * 32},
+        {"model_id": 0},
+        {"ctx": 4095},
+        {"min_tokens": 4},
+        {"quant_bits": 2},
+    ],
+)
+def test_what_does_not_fit_is_not_offered(store: SessionStore, options) -> None:
+    save(store)
+    index = PrefixIndex(store.folder)
+    assert len(longest(index, TEXT, quant_bits=4)) == 1
+    assert longest(index, TEXT, **options) == []
+
+
+def test_a_lookup_reads_no_file_twice(store: SessionStore, monkeypatch) -> None:
+    for n in range(5):
+        save(store, title=str(n))
+    index = PrefixIndex(store.folder)
+    assert len(longest(index, TEXT)) == 5
+    monkeypatch.setattr("sessions.checkpoint.opened", None)
+    assert len(longest(index, TEXT)) == 5
+    assert len(longest(index, TEXT[:-1])) == 0
