@@ -141,14 +141,14 @@ class Engine:
             _GPU_CHUNK_TOKENS if is_gpu else DEFAULT_CHUNK_TOKENS,
         )
 
-    def restore(self, state: SessionState) -> Session:
-        """Continue a saved conversation, bit by bit.
+    def restore(self, state: SessionState, *, consume: bool = False) -> Session:
+        """Continue a saved conversation, bit by bit. ``consume``: see ``Session.load``.
 
         Raises:
             StateMismatch: it was saved with another model, or does not fit this context.
         """
         session = self.new_session()
-        session.load(state)
+        session.load(state, consume=consume)
         return session
 
     def logits_of(

@@ -16,7 +16,7 @@ from engine.errors import ContextFull, RewindError, StateMismatch
 from engine.families.base import Model
 from engine.grammar import GrammarState
 from engine.sampler import Sampler, SamplingOptions
-from engine.state import SessionState, SyncReport, Token
+from engine.state import SessionState, StateDelta, SyncReport, Token
 from engine.tokenizer import Tokenizer
 
 SyncProgress = Callable[[int, int], None]  # tokens done, tokens in all
@@ -52,6 +52,7 @@ class Session:
         self._tokens: list[int] = []
         self._logits: np.ndarray | None = np.zeros(0, np.float32)  # None: compute again
         self._pending: int | None = None  # a token that was yielded and is not consumed yet
+        self._n_kept = 0  # see ``n_kept``
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -64,10 +65,19 @@ class Session:
         """Logits of the next token, [V] float32; shape [0] when there are no tokens."""
         self._consume_pending()
         if self._logits is None:
-            self._cache.truncate(len(self._tokens) - 1)
+            self._truncate(len(self._tokens) - 1)
             self._pending = self._tokens.pop()  # pending, so that a failure doesn't lose it
             self._consume_pending()
         return self._logits
+
+    @property
+    def n_kept(self) -> int:
+        """Tokens at the front whose part of the state is as it was at the last ``mark``."""
+        return self._n_kept
+
+    def mark(self) -> None:
+        """Remember this moment: everything was written somewhere. See ``n_kept``."""
+        self._n_kept = len(self.tokens)
 
     def common_prefix(self, tokens: Sequence[int]) -> int:
         """How many of the first tokens are those of the state."""
@@ -146,7 +156,7 @@ class Session:
             )
         if n_tokens == len(self._tokens):
             return
-        self._cache.truncate(n_tokens)
+        self._truncate(n_tokens)
         del self._tokens[n_tokens:]
         self._logits = None if n_tokens else np.zeros(0, np.float32)
 
@@ -192,8 +202,37 @@ class Session:
             expert_bits=self._model.expert_bits,
         )
 
-    def load(self, state: SessionState) -> None:
-        """Replace the state by a saved one, bit by bit.
+    def delta(self, kept: int) -> StateDelta:
+        """Copy what the state has beyond its first ``kept`` tokens.
+
+        A state that was copied when there were more than ``kept`` tokens gives, with this, the
+        present one only if ``kept`` is at most ``n_kept``: rows that were computed again need
+        not be equal to the last bit.
+
+        Raises:
+            ValueError: the state has fewer tokens.
+        """
+        logits = self.logits.copy()
+        if not 0 <= kept <= len(self._tokens):
+            raise ValueError(f"{kept} tokens are to be kept, the state has {len(self._tokens)}")
+        since = self._cache.arrays_since(kept)
+        return StateDelta(
+            family=self._model.family,
+            fingerprint=self._fingerprint,
+            ctx=self.ctx,
+            kept=kept,
+            tokens=tuple(self._tokens[kept:]),
+            logits=logits,
+            arrays={name: rows for name, (_, rows) in since.items()},
+            first_rows={name: first for name, (first, _) in since.items()},
+        )
+
+    def load(self, state: SessionState, *, consume: bool = False) -> None:
+        """Replace the state by a saved one, bit by bit. It counts as marked, see ``mark``.
+
+        Args:
+            state: The saved one.
+            consume: Take its arrays away one by one, so that never two whole copies are in memory.
 
         Raises:
             StateMismatch: it was saved with another model or does not fit. Nothing has changed.
@@ -223,10 +262,15 @@ class Session:
                 f"expected float32 [{n_logits}]",
                 "Start a new session.",
             )
-        self._cache.load(state.arrays, n_tokens)
+        self._cache.load(state.arrays, n_tokens, consume=consume)
         self._pending = None
         self._tokens = list(state.tokens)
         self._logits = state.logits.copy()
+        self._n_kept = n_tokens
+
+    def _truncate(self, n_tokens: int) -> None:
+        self._cache.truncate(n_tokens)
+        self._n_kept = min(self._n_kept, n_tokens)
 
     def _check_room(self, n_tokens: int) -> None:
         if n_tokens > self.ctx:
@@ -257,7 +301,7 @@ class Session:
             self._logits = logits
         except BaseException:
             del self._tokens[n_before:]
-            self._cache.truncate(n_before)
+            self._truncate(n_before)
             self._logits = None if n_before else np.zeros(0, np.float32)
             raise
 

@@ -61,3 +61,26 @@ class SessionState:
     logits: np.ndarray  # [V] float32, for the token after the last; shape [0] when tokens is empty
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     expert_bits: int = 0  # class of a mixture's experts, 2 or 4 bits; 0 where there are none
+
+
+@dataclass(frozen=True, slots=True)
+class StateDelta:
+    """What a ``SessionState`` has beyond its first ``kept`` tokens.
+
+    ``arrays`` has every array of the state from the row in ``first_rows`` on; that is 0 for an
+    array that changes as a whole.
+    """
+
+    family: str
+    fingerprint: str
+    ctx: int
+    kept: int  # tokens whose settled rows are not in here
+    tokens: tuple[int, ...]  # the others
+    logits: np.ndarray  # [V] float32, for the token after the last
+    arrays: dict[str, np.ndarray]
+    first_rows: dict[str, int]
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the whole state."""
+        return self.kept + len(self.tokens)

@@ -146,8 +146,12 @@ class LayerState(Protocol):
     def expected(self, n_tokens: int) -> dict[str, tuple[tuple[int, ...], type]]:
         """Return the names of ``arrays`` at a position, with their shapes and types."""
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return host copies.
+    def settled(self, n_tokens: int) -> dict[str, int]:
+        """Return the names of ``arrays`` that only grow, with their rows at a position. Later
+        tokens don't change these rows; the other arrays change as a whole."""
+
+    def arrays(self, kept: int = 0) -> dict[str, np.ndarray]:
+        """Return host copies, without the rows that are settled at position ``kept``.
 
         ``window`` [min(n, W), d], oldest first; ``compressed`` [n // R, d]; ``compressor.kv`` and
         ``compressor.score`` float32 [R or 2 R, w]; at R = 4 ``indexer.compressed`` [n // 4, di],

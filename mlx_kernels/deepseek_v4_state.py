@@ -151,13 +151,18 @@ class PlainLayerState:
         for _, part in self._parts():
             part.truncate(n_tokens)
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def settled(self, n_tokens: int) -> dict[str, int]:
+        """See ``LayerState``."""
+        return {f"{name}compressed": n_tokens // part.ratio for name, part in self._parts()}
+
+    def arrays(self, kept: int = 0) -> dict[str, np.ndarray]:
         """See ``LayerState``."""
         n, dtype = self.n_tokens, self._host_dtype
         start = max(0, n - self.shape.window)
         arrays = {"window": np.array(self.window.rows(start, n)).astype(dtype)}
         for name, part in self._parts():
-            arrays[f"{name}compressed"] = np.array(part.rows.rows).astype(dtype)
+            rows = part.rows.rows[kept // part.ratio :]
+            arrays[f"{name}compressed"] = np.array(rows).astype(dtype)
             kv, score = part.read_frontier()
             arrays[f"{name}compressor.kv"], arrays[f"{name}compressor.score"] = kv, score
         return arrays

@@ -55,8 +55,8 @@ class KvBuffer(Protocol):
     def truncate(self, n_rows: int) -> None:
         """Forget the rows from ``n_rows`` on. A number not below the present one does nothing."""
 
-    def read(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return copies of keys and values, float16 [n_rows, Hkv, D]."""
+    def read(self, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return copies of keys and values from row ``first`` on, float16 [n_rows, Hkv, D]."""
 
     def write(self, keys: np.ndarray, values: np.ndarray) -> None:
         """Replace all rows by float16 [n_rows, Hkv, D]."""

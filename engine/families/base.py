@@ -25,8 +25,16 @@ class Cache(Protocol):
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the live state as host arrays (copies), named as in ``SessionState``."""
 
-    def load(self, arrays: dict[str, np.ndarray], n_tokens: int) -> None:
-        """Replace the state.
+    def arrays_since(self, kept: int) -> dict[str, tuple[int, np.ndarray]]:
+        """Return what the first ``kept`` tokens don't settle for ever, as copies.
+
+        Name -> (first row, the rows from it on). An array that later tokens change as a whole has
+        first row 0. At ``kept`` 0 the rows are those of ``arrays``.
+        """
+
+    def load(self, arrays: dict[str, np.ndarray], n_tokens: int, *, consume: bool = False) -> None:
+        """Replace the state. ``consume``: take what was copied out of ``arrays``, layer by layer,
+        so that its memory is free before the next layer needs as much.
 
         Raises:
             StateMismatch: a name, shape or dtype differs from what ``arrays()`` would give. The

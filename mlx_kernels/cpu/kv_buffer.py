@@ -41,10 +41,10 @@ class CpuKvBuffer:
         """See ``KvBuffer``."""
         self.n_rows = min(self.n_rows, n_rows)
 
-    def read(self) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """See ``KvBuffer``."""
         keys, values = (
-            np.ascontiguousarray(rows.swapaxes(0, 1), np.float16)
+            np.array(rows[:, first:].swapaxes(0, 1), np.float16, order="C")
             for rows in (self.keys, self.values)
         )
         return keys, values

@@ -37,10 +37,10 @@ class MlxKvBuffer:
         """See ``KvBuffer``."""
         self.n_rows = min(self.n_rows, n_rows)
 
-    def read(self) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """See ``KvBuffer``."""
         keys, values = (
-            np.array(mx.swapaxes(rows[0], 0, 1).astype(mx.float16))
+            np.array(mx.swapaxes(rows[0, :, first:], 0, 1).astype(mx.float16))
             for rows in (self.keys, self.values)
         )
         return keys, values

@@ -56,7 +56,12 @@ class ScriptedCache:
         rows = np.array(self.ids, np.float16).reshape(-1, 1, 1)
         return {"layers.0.k": rows, "layers.0.v": np.zeros_like(rows)}
 
-    def load(self, arrays: dict[str, np.ndarray], n_tokens: int) -> None:
+    def arrays_since(self, kept: int) -> dict[str, tuple[int, np.ndarray]]:
+        return {name: (kept, rows[kept:]) for name, rows in self.arrays().items()}
+
+    def load(
+        self, arrays: dict[str, np.ndarray], n_tokens: int, *, consume: bool = False
+    ) -> None:
         rows = arrays.get("layers.0.k")
         if rows is None or rows.shape != (n_tokens, 1, 1):
             raise StateMismatch("the saved state is not one of the scripted model")

@@ -55,8 +55,17 @@ class DeepseekV4Cache:
             for name, array in state.arrays().items()
         }
 
-    def load(self, arrays: dict[str, np.ndarray], n_tokens: int) -> None:
-        """Replace the state.
+    def arrays_since(self, kept: int) -> dict[str, tuple[int, np.ndarray]]:
+        """See ``Cache``: compressed rows stay, window and frontiers change as a whole."""
+        since = {}
+        for i, state in self.states.items():
+            settled = state.settled(kept)
+            for name, array in state.arrays(kept).items():
+                since[f"layers.{i}.{name}"] = (settled.get(name, 0), array)
+        return since
+
+    def load(self, arrays: dict[str, np.ndarray], n_tokens: int, *, consume: bool = False) -> None:
+        """Replace the state; see ``Cache``.
 
         Raises:
             StateMismatch: a name, shape or dtype is not that of this network's state, or there
@@ -91,3 +100,7 @@ class DeepseekV4Cache:
             prefix = f"layers.{i}."
             own = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
             state.load(own, n_tokens)
+            if consume:
+                for name in own:
+                    del arrays[prefix + name]
+                del own

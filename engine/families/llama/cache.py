@@ -44,8 +44,16 @@ class LlamaCache:
             arrays[f"layers.{i}.k"], arrays[f"layers.{i}.v"] = buffer.read()
         return arrays
 
-    def load(self, arrays: dict[str, np.ndarray], n_tokens: int) -> None:
-        """Replace the state.
+    def arrays_since(self, kept: int) -> dict[str, tuple[int, np.ndarray]]:
+        """See ``Cache``: a token settles its own row of every array."""
+        arrays = {}
+        for i, buffer in enumerate(self.buffers):
+            keys, values = buffer.read(kept)
+            arrays[f"layers.{i}.k"], arrays[f"layers.{i}.v"] = (kept, keys), (kept, values)
+        return arrays
+
+    def load(self, arrays: dict[str, np.ndarray], n_tokens: int, *, consume: bool = False) -> None:
+        """Replace the state; see ``Cache``.
 
         Raises:
             StateMismatch: a name, shape or dtype is not that of this network's state, or there
@@ -74,4 +82,7 @@ class LlamaCache:
                 f"Open the model with a context of at least {n_tokens} tokens.",
             )
         for i, buffer in enumerate(self.buffers):
-            buffer.write(arrays[f"layers.{i}.k"], arrays[f"layers.{i}.v"])
+            keys, values = f"layers.{i}.k", f"layers.{i}.v"
+            buffer.write(arrays[keys], arrays[values])
+            if consume:
+                del arrays[keys], arrays[values]
