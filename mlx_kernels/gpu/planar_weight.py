@@ -1,6 +1,6 @@
 """Packed weights in planar form on the device."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,14 +12,18 @@ from mlx_kernels.blocks.iq2_xxs import iq2_xxs_grid, iq2_xxs_signs
 from mlx_kernels.gpu.kernels import FORMATS
 from mlx_kernels.gpu.planar import LAYOUT, PLANES, planar_type, to_planar
 
+_IQ2_XXS = 16
 _IQ2_LEVELS = (8, 25, 43)
+# MLX hands inputs of fewer elements to Metal in another address space; no plane is that small.
+_MIN_ELEMENTS = 8
+_MIN_COLUMNS = 16  # kernels take columns in runs of that many; blocks have a multiple of it
 
 
 @dataclass(frozen=True, slots=True)
 class PlanarWeight:
     """A matrix [R, C] of one block format."""
 
-    type_id: int  # a key of FORMATS
+    type_id: int  # what ``kernel_type`` returns
     shape: tuple[int, int]  # [R, C]
     planes: tuple[mx.array, mx.array, mx.array, mx.array]  # uint8, flat; 16 zeros for none
     table: mx.array  # uint32
@@ -38,7 +42,12 @@ class PlanarWeight:
         planes = []
         for plane, span in zip(self.planes, LAYOUT[self.type_id], strict=True):
             per_row = (span[1] - span[0]) * self.shape[1] // BLOCK[self.type_id].n_values
-            planes.append(plane[start * per_row : stop * per_row] if per_row else plane)
+            if not per_row:
+                planes.append(plane)
+                continue
+            part = plane[start * per_row : stop * per_row]
+            n_missing = max(0, _MIN_ELEMENTS - part.size)
+            planes.append(mx.pad(part, (0, n_missing)) if n_missing else part)
         shape = stop - start, self.shape[1]
         sizes = mx.array(shape, mx.int32)
         return PlanarWeight(self.type_id, shape, tuple(planes), self.table, sizes)
@@ -49,10 +58,15 @@ class PlanarWeight:
         return self
 
 
-def kernel_type(type_id: int, n_columns: int) -> int | None:
-    """Return the block format in which kernels read a matrix; None where there is none."""
+def kernel_type(
+    type_id: int, n_columns: int, formats: Collection[int] = FORMATS.keys()
+) -> int | None:
+    """Return the block format in which kernels read a matrix; None where there is none.
+
+    ``formats``: what the device's kernels read, by default those of CUDA.
+    """
     planar = planar_type(type_id, n_columns)
-    return planar if planar in FORMATS else None
+    return planar if planar in formats and n_columns % _MIN_COLUMNS == 0 else None
 
 
 def _or_zeros(plane: np.ndarray) -> np.ndarray:
@@ -73,4 +87,4 @@ def iq2_xxs_table() -> np.ndarray:
 
 
 def _table(type_id: int) -> mx.array:
-    return mx.array(iq2_xxs_table() if FORMATS[type_id] else np.zeros(16, np.uint32))
+    return mx.array(iq2_xxs_table() if type_id == _IQ2_XXS else np.zeros(16, np.uint32))

@@ -83,4 +83,4 @@ def test_metal_kernels_are_made_in_one_place() -> None:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         )
     ]
-    assert set(makers) <= {"kernels.py"}, makers
+    assert set(makers) <= {"metal_kernels.py"}, makers

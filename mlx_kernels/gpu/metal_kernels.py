@@ -1,0 +1,120 @@
+"""The Metal kernels as data, and the making of launchable objects from them.
+
+A body is the inside of a function, whose head MLX writes from the names of the list. Helpers stand
+before it, in header files, and can't see the template's values. MLX finds no files of ours when it
+compiles a text, so the header files are put one after the other. The block format is an alias at
+their end: a body names it ``Format``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+
+from mlx_kernels.blocks import BLOCK
+from mlx_kernels.gpu.planar import PLANES
+
+METAL_THREADS = 128  # of a group, of every kernel here: four simdgroups
+# Types that the kernels on packed weights read.
+METAL_FORMATS = frozenset({1, 8, 10, 12, 13, 14, 16, 39})
+
+
+class MetalKernel(NamedTuple):
+    """One kernel: its files in ``bodies/`` and the names that its body uses."""
+
+    name: str
+    header: tuple[str, ...]
+    body: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    template: tuple[str, ...]
+
+
+_PACKED = ("packed_formats.metal", "packed_product.metal")
+
+METAL_KERNELS = {
+    kernel.name: kernel
+    for kernel in (
+        MetalKernel(
+            "matvec",
+            _PACKED,
+            "packed_matvec.metal",
+            ("x", *PLANES, "table", "sizes", "norm", "eps", "bias", "residual"),
+            ("out",),
+            ("T", "RW", "HAS_NORM", "HAS_BIAS", "HAS_RESIDUAL"),
+        ),
+    )
+}
+
+
+@cache
+def _text(file: str) -> str:
+    return resources.files("mlx_kernels.gpu").joinpath("bodies", file).read_text(encoding="utf-8")
+
+
+def metal_source_of(kernel: MetalKernel, type_id: int | None) -> tuple[str, str]:
+    """Return the header and the body of a kernel, for a block format or without one."""
+    header = "".join(f"{_text(file)}\n" for file in kernel.header)
+    if type_id is not None:
+        header += f"typedef {BLOCK[type_id].name} Format;\n"
+    return header, _text(kernel.body)
+
+
+class MetalKernels:
+    """Launches kernels; each is made when it is first used."""
+
+    def __init__(self, make: Callable[..., Callable[..., Any]] | None = None) -> None:
+        """``make``: in place of ``mx.fast.metal_kernel``, whose objects only run with Metal."""
+        self._make = make or mx.fast.metal_kernel
+        self._made: dict[tuple[str, int | None], Callable[..., Any]] = {}
+
+    def launch(
+        self,
+        name: str,
+        type_id: int | None,
+        inputs: Sequence[mx.array],
+        template: Mapping[str, int | bool],
+        n_groups: tuple[int, int],
+        shapes: Sequence[tuple[int, ...]],
+        dtypes: Sequence[mx.Dtype] = (mx.float32,),
+        n_threads: int = METAL_THREADS,
+    ) -> list[mx.array]:
+        """Launch [x, y] groups of threads, and return the outputs.
+
+        Args:
+            type_id: The block format, one of ``METAL_FORMATS``; None for a kernel without.
+            inputs: In the order of the kernel's list. None of them 0-d.
+            template: A value for each name of the kernel's list.
+            shapes, dtypes: Of the outputs, in the order of the kernel's list.
+        """
+        kernel = METAL_KERNELS[name]
+        assert len(inputs) == len(kernel.inputs) and tuple(template) == kernel.template
+        call = self._made.get((name, type_id))
+        if call is None:
+            call = self._made[name, type_id] = self._new(kernel, type_id)
+        return call(
+            inputs=list(inputs),
+            template=list(template.items()),
+            grid=(n_groups[0] * n_threads, n_groups[1], 1),
+            threadgroup=(n_threads, 1, 1),
+            output_shapes=list(shapes),
+            output_dtypes=list(dtypes),
+        )
+
+    def _new(self, kernel: MetalKernel, type_id: int | None) -> Callable[..., Any]:
+        header, body = metal_source_of(kernel, type_id)
+        return self._make(
+            name=metal_name(kernel.name, type_id),
+            input_names=list(kernel.inputs),
+            output_names=list(kernel.outputs),
+            source=body,
+            header=header,
+        )
+
+
+def metal_name(name: str, type_id: int | None) -> str:
+    """The name of a kernel for a block format, as MLX gets it: it keeps compiled texts by name."""
+    suffix = "" if type_id is None else f"_{BLOCK[type_id].name.lower()}"
+    return f"ds4_{name}{suffix}"
