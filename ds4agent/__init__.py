@@ -10,7 +10,8 @@
 ``commands``      the slash commands
 ``headless``      one prompt without a screen
 ``tui``           the screen
-``sessions_cli``  list, show and delete saved conversations
+``sessions_cli``  look at saved conversations, name, keep and delete them
+``sessions_upkeep_cli``  verify and strip saved conversations, make room
 ``known_models``  the models that can be fetched by name
 ``models``        finding a model file; ``models_cli`` its commands
 ``model_facts``   what is in a model file, and the memory that it needs
@@ -40,6 +41,7 @@ __all__ = [
     "plain",
     "pull",
     "sessions_cli",
+    "sessions_upkeep_cli",
     "tui",
     "verify",
 ]

@@ -1,13 +1,18 @@
-"""The subcommand ``sessions``: list, show and delete saved conversations."""
+"""The subcommand ``sessions``: look at saved conversations, name, keep and delete them."""
 
 import argparse
 import json
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ds4agent import paths
+from ds4agent import paths, sessions_upkeep_cli
 from ds4agent.errors import UsageError
+
+if TYPE_CHECKING:
+    from sessions.record import SessionRecord
+    from sessions.store import SessionStore
 
 _TITLE_WIDTH = 44
 _SHORT_ID = 8  # digits
@@ -16,50 +21,81 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 def add_parser(subparsers) -> None:
     """Add ``sessions`` and its actions to the command line."""
-    parser = subparsers.add_parser("sessions", help="list, show or delete saved conversations")
+    parser = subparsers.add_parser("sessions", help="look at saved conversations and care for them")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="saved conversations, last used first")
     listing.add_argument("--here", action="store_true", help="only those of this folder")
-    listing.add_argument("--json", action="store_true", help="one JSON object a line")
+    _add_json(listing)
     listing.set_defaults(run=list_sessions)
+    searching = actions.add_parser("search", help="those whose title, folder or text has the words")
+    searching.add_argument("words", nargs="+", metavar="WORD", help="all of them must occur")
+    _add_json(searching)
+    searching.set_defaults(run=search_sessions)
     showing = actions.add_parser("show", help="what is known about one, and its text")
-    showing.add_argument("id", metavar="ID", help="the first digits of its id")
+    _add_id(showing)
+    _add_json(showing)
     showing.set_defaults(run=show_session)
+    renaming = actions.add_parser("rename", help="give one a name")
+    _add_id(renaming)
+    renaming.add_argument("name", nargs="+", metavar="NAME", help='"" brings its title back')
+    renaming.set_defaults(run=rename_session)
+    for name, told, is_pinned in (
+        ("pin", "never remove one to make room", True),
+        ("unpin", "let it be removed to make room again", False),
+    ):
+        pinning = actions.add_parser(name, help=told)
+        _add_id(pinning)
+        pinning.set_defaults(run=pin_session, is_pinned=is_pinned)
     deleting = actions.add_parser("delete", help="remove one for good")
-    deleting.add_argument("id", metavar="ID", help="the first digits of its id")
+    _add_id(deleting)
     deleting.add_argument("--yes", action="store_true", help="do not ask")
     deleting.set_defaults(run=delete_session)
+    sessions_upkeep_cli.add_actions(actions)
+
+
+def _add_id(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="the first digits of its id")
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
 def list_sessions(args: argparse.Namespace) -> int:
     """Print the saved conversations."""
-    from ds4agent.agent.archive import session_list
-    from ds4agent.plain import one_line
     from sessions.store import SessionStore
 
     store = SessionStore(paths.kvcache_dir())
-    sessions = session_list(store, "").sessions
+    records = store.list()
     if args.here:
-        sessions = tuple(s for s in sessions if s.cwd == str(Path.cwd()))
-    if args.json:
-        for s in sessions:
-            row = {"id": s.id, "title": s.title, "cwd": s.cwd, "model": s.model}
-            row |= {"tokens": s.tokens, "file_bytes": s.file_bytes}
-            row |= {"created_at": s.created_at, "last_used": s.last_used}
-            _say(json.dumps(row, ensure_ascii=False))
-    elif not sessions:
+        records = [record for record in records if record.cwd == str(Path.cwd())]
+    if not records and not args.json:
         _say(f"no saved conversations in {store.folder}")
-    else:
-        for s in sessions:
-            title = s.title if len(s.title) <= _TITLE_WIDTH else s.title[: _TITLE_WIDTH - 1] + "…"
-            size = f"{s.file_bytes / 1e6:.1f} MB"
-            _say(
-                f"{s.id[:_SHORT_ID]}  {_age(s.last_used):>4}  {s.tokens:>7} tokens  {size:>10}  "
-                f"{title:{_TITLE_WIDTH}}  {one_line(s.cwd)}".rstrip()
-            )
-    for damaged in store.damaged:
-        sys.stderr.write(f"ds4-agent: left out {damaged.path.name}: {damaged.reason}\n")
+    for record in records:
+        _say(json.dumps(_facts(record), ensure_ascii=False) if args.json else _row(record))
+    _tell_damaged(store)
     return 0
+
+
+def search_sessions(args: argparse.Namespace) -> int:
+    """Print the conversations that hold all words, and the text around the first of them."""
+    from ds4agent.plain import one_line
+    from sessions import upkeep
+    from sessions.store import SessionStore
+
+    store = SessionStore(paths.kvcache_dir())
+    n_found = 0
+    for hit in upkeep.search(store, " ".join(args.words)):
+        n_found += 1
+        snippet = one_line(hit.snippet)
+        if args.json:
+            _say(json.dumps(_facts(hit.record) | {"snippet": snippet}, ensure_ascii=False))
+        else:
+            _say(_row(hit.record) + (f"\n          {snippet}" if snippet else ""))
+    if not n_found and not args.json:
+        _say("no saved conversation has all of these words")
+    _tell_damaged(store)
+    return 0 if n_found else 1
 
 
 def show_session(args: argparse.Namespace) -> int:
@@ -69,18 +105,47 @@ def show_session(args: argparse.Namespace) -> int:
     from sessions.store import SessionStore
 
     record = SessionStore(paths.kvcache_dir()).find(args.id)
-    _say(f"id       {record.id}")
+    with opened(record.path) as checkpoint:
+        text = plain(checkpoint.text().decode("utf-8", "replace"))
+    if args.json:
+        _say(json.dumps(_facts(record) | {"text": text}, ensure_ascii=False))
+        return 0
+    marks = ", ".join(_marks(record).values())
+    _say(f"id       {record.id}" + (f" ({marks})" if marks else ""))
+    if record.name:
+        _say(f"name     {one_line(record.name)}")
     _say(f"title    {one_line(record.title)}")
     _say(f"folder   {one_line(record.cwd) or 'unknown'}")
-    _say(
-        f"model    {one_line(record.model) or 'unknown'} (weights {record.fingerprint[:_SHORT_ID]})"
-    )
+    weights = record.fingerprint[:_SHORT_ID] or "unknown"
+    _say(f"model    {one_line(record.model) or 'unknown'} (weights {weights})")
     _say(f"tokens   {record.tokens} (context {record.ctx})")
     _say(f"file     {record.path} ({record.file_bytes:,} bytes)")
     _say(f"created  {_date(record.created_at)}, last used {_date(record.last_used)}")
     _say("")
-    with opened(record.path) as checkpoint:
-        _say(plain(checkpoint.text().decode("utf-8", "replace")))
+    _say(text)
+    return 0
+
+
+def rename_session(args: argparse.Namespace) -> int:
+    """Give one conversation a name."""
+    from ds4agent.plain import one_line
+    from sessions import upkeep
+    from sessions.store import SessionStore
+
+    record = upkeep.rename(SessionStore(paths.kvcache_dir()), args.id, " ".join(args.name))
+    _say(f"{record.id[:_SHORT_ID]} is called {one_line(record.label)!r}")
+    return 0
+
+
+def pin_session(args: argparse.Namespace) -> int:
+    """Pin one conversation, or no longer."""
+    from ds4agent.plain import one_line
+    from sessions import upkeep
+    from sessions.store import SessionStore
+
+    record = upkeep.set_pinned(SessionStore(paths.kvcache_dir()), args.id, args.is_pinned)
+    told = "stays when room is made" if record.is_pinned else "may go when room is made"
+    _say(f"{record.id[:_SHORT_ID]} {one_line(record.label, 60)!r} {told}")
     return 0
 
 
@@ -93,7 +158,7 @@ def delete_session(args: argparse.Namespace) -> int:
     store = SessionStore(paths.kvcache_dir())
     try:
         record = store.find(args.id)
-        identifier, title = record.id, one_line(record.title, 60)
+        identifier, title = record.id, one_line(record.label, 60)
     except CheckpointError:
         identifier, title = store.whole_id(args.id), "damaged"
     if not args.yes:
@@ -108,6 +173,55 @@ def delete_session(args: argparse.Namespace) -> int:
         store.delete(identifier)
     _say(f"deleted {identifier}")
     return 0
+
+
+def _facts(record: "SessionRecord") -> dict[str, object]:
+    """What a program wants to know about a conversation."""
+    return {
+        "id": record.id,
+        "title": record.label,
+        "cwd": record.cwd,
+        "model": record.model,
+        "fingerprint": record.fingerprint,
+        "tokens": record.tokens,
+        "ctx": record.ctx,
+        "file_bytes": record.file_bytes,
+        "created_at": record.created_at,
+        "last_used": record.last_used,
+        "is_pinned": record.is_pinned,
+        "is_stripped": record.is_stripped,
+        "open_in": record.open_in,
+    }
+
+
+def _row(record: "SessionRecord") -> str:
+    """``9f3a01bc    3m    1234 tokens     12.3 MB  p o  Fix the build    /home/me/project``"""
+    from ds4agent.plain import one_line
+
+    letters = "".join(_marks(record))
+    size = f"{record.file_bytes / 1e6:.1f} MB"
+    return (
+        f"{record.id[:_SHORT_ID]}  {_age(record.last_used):>4}  {record.tokens:>7} tokens  "
+        f"{size:>10}  {letters:3} {one_line(record.label, _TITLE_WIDTH):{_TITLE_WIDTH}}  "
+        f"{one_line(record.cwd)}"
+    ).rstrip()
+
+
+def _marks(record: "SessionRecord") -> dict[str, str]:
+    """A letter for a row, and what it means."""
+    marks = {}
+    if record.is_pinned:
+        marks["p"] = "pinned"
+    if record.is_stripped:
+        marks["s"] = "stripped: its text is kept and its state is not"
+    if record.open_in:
+        marks["o"] = f"open in {record.open_in}"
+    return marks
+
+
+def _tell_damaged(store: "SessionStore") -> None:
+    for damaged in store.damaged:
+        sys.stderr.write(f"ds4-agent: left out {damaged.path.name}: {damaged.reason}\n")
 
 
 def _age(last_used: int) -> str:
