@@ -34,6 +34,7 @@ class Kernel(NamedTuple):
     inputs: tuple[str, ...]
     output: str
     template: tuple[str, ...]
+    more_outputs: tuple[str, ...] = ()
 
 
 def _planes(prefix: str = "") -> tuple[str, ...]:
@@ -41,6 +42,7 @@ def _planes(prefix: str = "") -> tuple[str, ...]:
 
 
 _DECODE = ("decode_activations.cu", "decode_formats.cu")
+_TILE = ("matmul_unpack.cu", "matmul_ptx.cu", "matmul_tile.cu")
 
 KERNELS = {
     kernel.name: kernel
@@ -80,6 +82,29 @@ KERNELS = {
             "out",
             (),
         ),
+        Kernel(
+            "tile_gate_up",
+            _TILE,
+            "matmul_gate_up.cu",
+            (
+                *("x", "x_scales", *_planes("gate_"), *_planes("up_"), "table", "scaling", "sizes"),
+                *("order", "tiles", "weights", "clamp"),
+            ),
+            "out",
+            ("K", "NT", "WARPS"),
+        ),
+        Kernel(
+            "tile_product",
+            _TILE,
+            "matmul_product.cu",
+            (
+                *("x", "x_scales", *_planes(), "table", "scaling", "sizes"),
+                *("order", "tiles"),
+            ),
+            "out",
+            ("NT", "WARPS", "HAS_EXPERTS"),
+        ),
+        Kernel("halves", (), "halves.cu", ("x", "sizes"), "out", (), more_outputs=("scales",)),
     )
 }
 
@@ -92,10 +117,12 @@ def _text(file: str) -> str:
     return resources.files("mlx_kernels.gpu").joinpath("bodies", file).read_text(encoding="utf-8")
 
 
-def source_of(kernel: Kernel, type_id: int) -> tuple[str, str]:
-    """Return the header and the body of a kernel for a block format."""
+def source_of(kernel: Kernel, type_id: int | None) -> tuple[str, str]:
+    """Return the header and the body of a kernel for a block format, if it reads one."""
     header = "#include <cuda_fp16.h>\n" + "\n".join(map(_text, kernel.header))
-    return f"{header}\nusing Format = {BLOCK[type_id].name};\n", _text(kernel.body)
+    if type_id is not None:
+        header += f"\nusing Format = {BLOCK[type_id].name};\n"
+    return header, _text(kernel.body)
 
 
 class CudaKernels:
@@ -106,26 +133,45 @@ class CudaKernels:
     ) -> None:
         """``make``: in place of ``mx.fast.cuda_kernel``, which only exists with a GPU."""
         self._make = make or mx.fast.cuda_kernel
-        self._made: dict[tuple[str, int, int], Callable[..., Any]] = {}
+        self._made: dict[tuple[str, int | None, int], Callable[..., Any]] = {}
         self.max_blocks = max_blocks
 
     def launch(
         self,
         name: str,
-        type_id: int,
+        type_id: int | None,
         inputs: Sequence[mx.array],
         template: Mapping[str, int | bool],
         n_blocks: tuple[int, int],
         shape: tuple[int, ...],
         dtype: mx.Dtype = mx.float32,
         shared_bytes: int = 0,
+        n_threads: int = THREADS,
     ) -> mx.array:
-        """Launch [x, y] blocks of ``THREADS`` threads, and return the output.
+        """Launch a kernel of one output, and return it; see ``launch_all``."""
+        outputs = [(shape, dtype)]
+        return self.launch_all(
+            name, type_id, inputs, template, n_blocks, outputs, shared_bytes, n_threads
+        )[0]
+
+    def launch_all(
+        self,
+        name: str,
+        type_id: int | None,
+        inputs: Sequence[mx.array],
+        template: Mapping[str, int | bool],
+        n_blocks: tuple[int, int],
+        outputs: Sequence[tuple[tuple[int, ...], mx.Dtype]],
+        shared_bytes: int = 0,
+        n_threads: int = THREADS,
+    ) -> list[mx.array]:
+        """Launch [x, y] blocks of ``n_threads`` threads, and return the outputs.
 
         Args:
-            type_id: The block format, a key of ``FORMATS``.
+            type_id: The block format, a key of ``FORMATS``; None for a kernel without one.
             inputs: In the order of the kernel's list.
             template: A value for each name of the kernel's list.
+            outputs: Shape and dtype of each, in the order of the kernel's list.
             shared_bytes: Dynamic shared memory of a block.
         """
         kernel = KERNELS[name]
@@ -137,26 +183,27 @@ class CudaKernels:
             call = self._made[name, type_id, shared_bytes] = self._new(
                 kernel, type_id, shared_bytes
             )
-        (out,) = call(
+        return call(
             inputs=list(inputs),
             template=list(template.items()),
-            grid=(n_blocks[0] * THREADS, n_blocks[1], 1),
-            threadgroup=(THREADS, 1, 1),
-            output_shapes=[shape],
-            output_dtypes=[dtype],
+            grid=(n_blocks[0] * n_threads, n_blocks[1], 1),
+            threadgroup=(n_threads, 1, 1),
+            output_shapes=[shape for shape, _ in outputs],
+            output_dtypes=[dtype for _, dtype in outputs],
         )
-        return out
 
-    def _new(self, kernel: Kernel, type_id: int, shared_bytes: int) -> Callable[..., Any]:
+    def _new(self, kernel: Kernel, type_id: int | None, shared_bytes: int) -> Callable[..., Any]:
         header, body = source_of(kernel, type_id)
         # MLX keeps compiled texts by name: whatever changes a text is part of it.
-        name = f"ds4_{kernel.name}_{BLOCK[type_id].name.lower()}"
+        name = f"ds4_{kernel.name}"
+        if type_id is not None:
+            name += f"_{BLOCK[type_id].name.lower()}"
         if shared_bytes > _PLAIN_SHARED_BYTES:
             name += f"_{shared_bytes}"
         return self._make(
             name=name,
             input_names=list(kernel.inputs),
-            output_names=[kernel.output],
+            output_names=[kernel.output, *kernel.more_outputs],
             source=body,
             header=header,
             shared_memory=shared_bytes,

@@ -1,21 +1,22 @@
 """Mixture of experts with packed weights on device cuda.
 
-Up to eight positions are two launches, which read the ids on the device. With more, the ids are
-brought to the host, and each expert that is used is decoded and multiplied with its positions.
+Up to eight positions are two launches of the decode kernels. With more, the choices are put in the
+order of experts, and each expert's weights are multiplied with its positions in tiles. The ids stay
+on the device either way.
 """
 
 from dataclasses import dataclass
 
 import mlx.core as mx
-import numpy as np
 
 from mlx_kernels.blocks import PackedMatrix
-from mlx_kernels.gpu.dense_linear import dense_linear
+from mlx_kernels.gpu.grouping import grouped
 from mlx_kernels.gpu.kernels import CudaKernels
 from mlx_kernels.gpu.moe import check_choice
-from mlx_kernels.gpu.planar_launches import MAX_DECODE_ROWS, dequantized, down, fits, gate_up
+from mlx_kernels.gpu.planar_launches import MAX_DECODE_ROWS, down, fits, gate_up
 from mlx_kernels.gpu.planar_weight import PlanarWeight, kernel_type
-from mlx_kernels.gpu.swiglu import swiglu
+from mlx_kernels.gpu.tile_launches import halves, tile_gate_up, tile_product, tile_rows
+from mlx_kernels.gpu.weight_scaling import weight_scaling
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class PlanarExperts:
     up: PlanarWeight
     down: PlanarWeight
     n_experts: int
+    gate_up_scaling: mx.array  # [4] float32: ``weight_scaling`` of gate and of up
+    down_scaling: mx.array  # [2] float32
 
 
 def planar_experts(
@@ -35,7 +38,11 @@ def planar_experts(
     parts = (gate, up, down)
     if any(kernel_type(part.type_id, part.shape[1]) is None for part in parts):
         return None
-    return PlanarExperts(*(PlanarWeight.of([part]) for part in parts), n_experts)
+    held = [PlanarWeight.of([part]) for part in parts]
+    scaling = [weight_scaling(part) for part in held]
+    both = mx.concatenate(scaling[:2])
+    mx.eval(both)
+    return PlanarExperts(*held, n_experts, both, scaling[2])
 
 
 def planar_moe(
@@ -54,14 +61,14 @@ def planar_moe(
         experts.down.type_id, n_chosen, n_hidden
     )
     if len(x) > MAX_DECODE_ROWS or not can_stage:
-        return _expert_by_expert(kernels, x, experts, expert_ids, expert_weights, clamp)
+        return _in_tiles(kernels, x, experts, expert_ids, expert_weights, clamp)
     hidden = gate_up(
         *(kernels, x, experts.gate, experts.up, n_hidden, expert_ids, expert_weights), clamp=clamp
     )
     return down(kernels, hidden, experts.down, n_in, expert_ids)
 
 
-def _expert_by_expert(
+def _in_tiles(
     kernels: CudaKernels,
     x: mx.array,
     experts: PlanarExperts,
@@ -70,21 +77,13 @@ def _expert_by_expert(
     clamp: float | None,
 ) -> mx.array:
     n_positions, n_chosen = expert_ids.shape
-    n_in, n_hidden = experts.gate.shape[1], experts.down.shape[1]
-    ids = np.array(expert_ids).reshape(-1)
-    order = np.argsort(ids, kind="stable")  # choices, expert by expert
-    weights = expert_weights.reshape(-1)
-    outputs = []
-    for chosen in np.split(order, np.flatnonzero(np.diff(ids[order])) + 1):
-        e = int(ids[chosen[0]])
-        rows = x[mx.array(chosen // n_chosen)]
-        both = [
-            dense_linear(rows, dequantized(kernels, part.rows(e * n_hidden, (e + 1) * n_hidden)))
-            for part in (experts.gate, experts.up)
-        ]
-        hidden = swiglu(mx.concatenate(both, axis=1), clamp) * weights[mx.array(chosen)][:, None]
-        last = dequantized(kernels, experts.down.rows(e * n_in, (e + 1) * n_in))
-        outputs.append(dense_linear(hidden, last))
-    place = mx.array(np.argsort(order))
-    by_choice = mx.concatenate(outputs)[place].reshape(n_positions, n_chosen, n_in)
-    return by_choice.sum(axis=1)
+    n_rows = tile_rows(n_positions * n_chosen, experts.n_experts)
+    groups = grouped(expert_ids, experts.n_experts, n_rows)
+    hidden = tile_gate_up(
+        *(kernels, halves(kernels, x), experts.gate, experts.up, experts.gate_up_scaling),
+        *(groups, expert_weights, clamp),
+    )
+    by_choice = tile_product(
+        kernels, halves(kernels, hidden), experts.down, experts.down_scaling, groups
+    )
+    return by_choice.reshape(n_positions, n_chosen, -1).sum(axis=1)

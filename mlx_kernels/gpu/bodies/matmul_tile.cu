@@ -100,6 +100,17 @@ __device__ __forceinline__ void tile_product(
   }
 }
 
+// Eight magnitudes of IQ2_XXS as bytes, from their levels in nibbles.
+__device__ __forceinline__ uint2 magnitudes_of(uint32_t levels) {
+  uint32_t words[2] = {0, 0};
+#pragma unroll
+  for (int i = 0; i < 8; i++) {
+    uint32_t level = (levels >> (4 * i)) & 3u;
+    words[i / 4] |= (level == 0 ? 8u : level == 1 ? 25u : 43u) << (8 * (i % 4));
+  }
+  return uint2{words[0], words[1]};
+}
+
 // Shared memory before the stages of x: the table of IQ2_XXS and the rows of x of this tile.
 template <int NT>
 struct Shared {
@@ -109,10 +120,10 @@ struct Shared {
 
 template <class W, int NT, int THREADS>
 __device__ __forceinline__ void prepare_shared(
-    uint8_t* shared, const Planes& w, const int* order, int first_row, int n_rows, int slots) {
+    uint8_t* shared, const uint32_t* table, const int* order, int first_row, int n_rows, int slots) {
   if (W::HAS_TABLE) {
     for (int i = threadIdx.x; i < 256; i += THREADS)
-      reinterpret_cast<uint2*>(shared)[i] = reinterpret_cast<const uint2*>(w.high)[i];
+      reinterpret_cast<uint2*>(shared)[i] = magnitudes_of(table[i]);
   }
   int* x_rows = reinterpret_cast<int*>(shared + Shared<NT>::ROWS);
   for (int i = threadIdx.x; i < NT * 8; i += THREADS) {
@@ -126,14 +137,14 @@ __device__ __forceinline__ void prepare_shared(
 template <class W, int NT, int WARPS>
 __device__ __forceinline__ void grouped_gate_up(
     uint8_t* shared, const __half* x, const float* x_scales, const Planes& gate, const Planes& up,
-    const float* scaling, const int* order, const int* tiles, const float* expert_weights,
-    float* mid, int n_columns, int width, int slots, float clamp) {
+    const uint32_t* table, const float* scaling, const int* order, const int* tiles,
+    const float* expert_weights, float* mid, int n_columns, int width, int slots, float clamp) {
   constexpr int THREADS = 32 * WARPS;
   int expert = tiles[3 * blockIdx.y];
   int first_row = tiles[3 * blockIdx.y + 1];
   int n_rows = tiles[3 * blockIdx.y + 2];
   if (n_rows > 0) { // the same for the whole block
-    prepare_shared<W, NT, THREADS>(shared, gate, order, first_row, n_rows, slots);
+    prepare_shared<W, NT, THREADS>(shared, table, order, first_row, n_rows, slots);
     const int* x_rows = reinterpret_cast<const int*>(shared + Shared<NT>::ROWS);
     int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
     int f = (blockIdx.x * WARPS + warp) * 16;
@@ -164,8 +175,9 @@ __device__ __forceinline__ void grouped_gate_up(
 // order null: out[r, c], as a matrix of one expert needs.
 template <class W, int NT, int WARPS>
 __device__ __forceinline__ void grouped_product(
-    uint8_t* shared, const __half* x, const float* x_scales, const Planes& w, const float* scaling,
-    const int* order, const int* tiles, float* out, int n_total, int n_columns, int width) {
+    uint8_t* shared, const __half* x, const float* x_scales, const Planes& w, const uint32_t* table,
+    const float* scaling, const int* order, const int* tiles, float* out, int n_total,
+    int n_columns, int width) {
   constexpr int THREADS = 32 * WARPS;
   int expert = 0, first_row = blockIdx.y * 8 * NT, n_rows = n_total - first_row;
   if (n_rows > 8 * NT) n_rows = 8 * NT;
@@ -175,7 +187,7 @@ __device__ __forceinline__ void grouped_product(
     n_rows = tiles[3 * blockIdx.y + 2];
   }
   if (n_rows > 0) { // the same for the whole block
-    prepare_shared<W, NT, THREADS>(shared, w, nullptr, first_row, n_rows, 1);
+    prepare_shared<W, NT, THREADS>(shared, table, nullptr, first_row, n_rows, 1);
     const int* x_rows = reinterpret_cast<const int*>(shared + Shared<NT>::ROWS);
     int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
     int c = (blockIdx.x * WARPS + warp) * 32;

@@ -9,7 +9,7 @@
 
 struct Planes {
   const uint8_t* quants;
-  const uint8_t* high;    // high bits; for IQ2_XXS the table of 256 x 8 magnitudes
+  const uint8_t* high;    // high bits
   const uint8_t* scales;  // scales of sub-blocks
   const uint8_t* factors; // factors of blocks
 };
@@ -136,10 +136,13 @@ struct Q2_K {
 };
 
 // 128 bytes of nibbles in runs of 32; 12 bytes with eight scales and offsets of 6 bits; d, dmin.
-struct Q4_K {
+// Q5_K: and 32 bytes whose bit j is the fifth bit of run j.
+template <bool HAS_FIFTH>
+struct FourBits {
   static constexpr bool HAS_TABLE = false;
   struct Packed {
     uint4 q[2];
+    uint4 fifth[HAS_FIFTH ? 2 : 1]; // bits 0 and 1 of a byte: of this lane's two runs
     uint32_t scale[2], offset[2];
   };
   static __device__ __forceinline__ int k_offset(int t, int s) { return 64 * t + 8 * s; }
@@ -150,6 +153,14 @@ struct Q4_K {
     const uint4* q = reinterpret_cast<const uint4*>(w.quants + block * 128 + 32 * t);
     p.q[0] = __ldg(q);
     p.q[1] = __ldg(q + 1);
+    if (HAS_FIFTH) {
+      const uint4* high = reinterpret_cast<const uint4*>(w.high + block * 32);
+#pragma unroll
+      for (int i = 0; i < (HAS_FIFTH ? 2 : 1); i++) {
+        uint4 h = __ldg(high + i);
+        p.fifth[i] = uint4{h.x >> (2 * t), h.y >> (2 * t), h.z >> (2 * t), h.w >> (2 * t)};
+      }
+    }
     const uint32_t* words = reinterpret_cast<const uint32_t*>(w.scales) + block * 3;
     uint32_t s0 = __ldg(words), s1 = __ldg(words + 1), s2 = __ldg(words + 2);
     uint32_t scales, offsets; // of four sub-blocks, one byte each
@@ -173,8 +184,60 @@ struct Q4_K {
   static __device__ __forceinline__ void
   unpack(const Packed& p, int s, const uint2*, uint32_t* out) {
     int high = s >> 2, i = 2 * (s & 1), part = (s >> 1) & 1;
-    uint32_t w = word_of(p.q[part], i) >> (4 * high), w1 = word_of(p.q[part], i + 1) >> (4 * high);
-    affine8(w & 0x0f0f0f0fu, w1 & 0x0f0f0f0fu, p.scale[high], p.offset[high], out);
+    uint32_t w = (word_of(p.q[part], i) >> (4 * high)) & 0x0f0f0f0fu;
+    uint32_t w1 = (word_of(p.q[part], i + 1) >> (4 * high)) & 0x0f0f0f0fu;
+    if (HAS_FIFTH) {
+      const uint4& fifth = p.fifth[HAS_FIFTH ? part : 0];
+      w |= ((word_of(fifth, i) >> high) & 0x01010101u) << 4;
+      w1 |= ((word_of(fifth, i + 1) >> high) & 0x01010101u) << 4;
+    }
+    affine8(w, w1, p.scale[high], p.offset[high], out);
+  }
+};
+using Q4_K = FourBits<false>;
+using Q5_K = FourBits<true>;
+
+// 128 bytes of nibbles, 64 bytes with their upper two bits, stored plus 32; 16 signed scales;
+// factor d. A lane's bytes hold the values of two runs of 32, 64 apart.
+struct Q6_K {
+  static constexpr bool HAS_TABLE = false;
+  struct Packed {
+    uint4 q[2], high[2]; // bits 0, 1 and 4, 5 of a byte of high: of the first and second run
+    uint32_t scale[4];   // of 16 values each
+  };
+  static __device__ __forceinline__ int k_offset(int t, int s) {
+    return 128 * (t >> 1) + 32 * (t & 1) + 64 * (s >> 2) + 8 * (s & 3);
+  }
+  static __device__ __forceinline__ Packed
+  load(const Planes& w, int64_t row, int n_columns, int unit, int t, float scale) {
+    int64_t block = row * (n_columns / 256) + unit;
+    Packed p;
+    const uint4* q = reinterpret_cast<const uint4*>(w.quants + block * 128 + 32 * t);
+    const uint4* high = reinterpret_cast<const uint4*>(w.high + block * 64 + 32 * (t >> 1));
+    int shift = 2 * (t & 1);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      p.q[i] = __ldg(q + i);
+      uint4 h = __ldg(high + i);
+      p.high[i] = uint4{h.x >> shift, h.y >> shift, h.z >> shift, h.w >> shift};
+    }
+    float d = scale * half_bits_to_float(__ldg(reinterpret_cast<const uint16_t*>(w.factors) + block));
+    uint2 small = __ldg(reinterpret_cast<const uint2*>(w.scales + block * 16 + 8 * (t >> 1)));
+    int at = 16 * (t & 1);
+    p.scale[0] = pair_of(d * float(int8_t(small.x >> at)));
+    p.scale[1] = pair_of(d * float(int8_t(small.x >> (at + 8))));
+    p.scale[2] = pair_of(d * float(int8_t(small.y >> at)));
+    p.scale[3] = pair_of(d * float(int8_t(small.y >> (at + 8))));
+    return p;
+  }
+  static __device__ __forceinline__ void
+  unpack(const Packed& p, int s, const uint2*, uint32_t* out) {
+    int run = s >> 2, i = 2 * (s & 1), part = (s >> 1) & 1;
+    uint32_t w = (word_of(p.q[part], i) >> (4 * run)) & 0x0f0f0f0fu;
+    uint32_t w1 = (word_of(p.q[part], i + 1) >> (4 * run)) & 0x0f0f0f0fu;
+    w |= ((word_of(p.high[part], i) >> (4 * run)) & 0x03030303u) << 4;
+    w1 |= ((word_of(p.high[part], i + 1) >> (4 * run)) & 0x03030303u) << 4;
+    scaled8(w, w1, MINUS_1056, p.scale[2 * run + part], out);
   }
 };
 
