@@ -130,7 +130,8 @@ def _parser() -> argparse.ArgumentParser:
     work.add_argument(
         "--approval",
         choices=[mode.value for mode in Mode],
-        help="plan: read only; ask before changes; auto: edits and sandboxed commands run",
+        help="plan: read only; ask before changes; auto: edits and sandboxed commands run; "
+        "full: nothing is asked",
     )
     work.add_argument("--chdir", metavar="DIR", help="work in this folder")
     resume = work.add_mutually_exclusive_group()
@@ -167,7 +168,7 @@ def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
             "top_k": args.top_k,
             "min_p": args.min_p,
             "seed": args.seed,
-            "approval": args.approval,
+            "approval": None if args.approval == Mode.FULL else args.approval,
         },
         "command line",
     )
@@ -180,7 +181,8 @@ def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
     )
     schema = _schema(args.json_schema)
     _log_to_file()
-    worker = _worker(open_engine, config, cwd, start, is_headless, not args.no_save, schema)
+    mode = Mode(args.approval or config.approval)
+    worker = _worker(open_engine, config, mode, cwd, start, is_headless, not args.no_save, schema)
     if is_headless:
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(encoding="utf-8", errors="replace")
@@ -236,6 +238,7 @@ def _is_piped() -> bool:
 def _worker(
     open_engine: Callable[..., Any],
     config: Config,
+    mode: Mode,
     cwd: Path,
     start: Start,
     is_headless: bool,
@@ -245,6 +248,7 @@ def _worker(
     from ds4agent.agent.prompt import project_instructions
     from ds4agent.agent.settings import AgentSettings
     from ds4agent.agent.worker import AgentWorker
+    from ds4agent.permissions.file import PermissionFile
     from engine.sampler import SamplingOptions
 
     instructions = project_instructions(cwd)
@@ -255,7 +259,7 @@ def _worker(
         extras.append(instruction(schema))
     settings = AgentSettings(
         cwd=cwd,
-        mode=Mode(config.approval),
+        mode=mode,
         sampling=SamplingOptions(
             temperature=config.temperature,
             top_k=config.top_k,
@@ -270,6 +274,8 @@ def _worker(
         max_rounds=config.max_rounds,
         system_prompt_extra="\n\n".join(extras),
         answer_schema=schema,
+        rules=config.rules(),
+        permission_file=PermissionFile(paths.project_root(cwd)),
     )
     return AgentWorker(open_engine, settings, start)
 

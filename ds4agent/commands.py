@@ -8,7 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ds4agent.errors import UsageError
-from ds4agent.events import Command, ListSessions, Load, Mode, New, Quit, Save, SetMode
+from ds4agent.events import (
+    Command,
+    EditPermissions,
+    ListSessions,
+    Load,
+    Mode,
+    New,
+    Quit,
+    Save,
+    SetMode,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,21 @@ def _mode(argument: str) -> Command | None:
         raise UsageError(f"/mode {argument}: expected one of {names}") from error
 
 
+def _permissions(argument: str) -> Command:
+    action, _, rule = argument.partition(" ")
+    action = action.lower()
+    if action and action not in _PERMISSION_ACTIONS:
+        names = ", ".join(_PERMISSION_ACTIONS)
+        raise UsageError(f"/permissions {action}: expected one of {names}")
+    if action and not rule.strip():
+        raise UsageError(
+            f"/permissions {action} needs a rule", "For example: /permissions allow bash(make *)"
+        )
+    return EditPermissions(action, rule.strip())
+
+
+_PERMISSION_ACTIONS = ("allow", "ask", "deny", "remove")
+
 COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("help", "show commands and keys", lambda _: None),
     SlashCommand("save", "save the conversation now", lambda _: Save()),
@@ -61,6 +86,13 @@ COMMANDS: tuple[SlashCommand, ...] = (
         _mode,
         argument="MODE",
         choices=tuple(mode.value for mode in Mode),
+    ),
+    SlashCommand(
+        "permissions",
+        "show the rules about calls, or change one: allow, ask, deny or remove RULE",
+        _permissions,
+        argument="ACTION RULE",
+        choices=_PERMISSION_ACTIONS,
     ),
     SlashCommand("quit", "save and leave", lambda _: Quit(), aliases=("exit",)),
 )

@@ -19,7 +19,9 @@ from typing import Any
 from ds4agent import paths
 from ds4agent.errors import ConfigError
 from ds4agent.events import Mode
+from ds4agent.permissions.rules import OwnedRule, Rule, Verdict
 
+# Not FULL: that is given on the command line only, for one run.
 _APPROVAL_WIDTH = {mode.value: i for i, mode in enumerate((Mode.PLAN, Mode.ASK, Mode.AUTO))}
 
 # What a project's file may do with a setting.
@@ -27,6 +29,7 @@ _NEVER = "never"  # it is about the person's machine, files or rights
 _LOWER = "lower"  # only a smaller value than the one in force
 _NARROWER = "narrower"  # only a stricter approval mode than the one in force
 _ANY = "any"  # it changes the answer, not what the program may do
+_ADD = "add"  # more entries of a list that only makes the program more careful
 
 
 def _setting(
@@ -75,11 +78,30 @@ class Config:
         project=_NARROWER,
         choices=tuple(_APPROVAL_WIDTH),
     )
+    allow: tuple[str, ...] = _setting((), "calls that need no question, as rules")
+    ask: tuple[str, ...] = _setting((), "calls that always need one, as rules", project=_ADD)
+    deny: tuple[str, ...] = _setting((), "calls that are never made, as rules", project=_ADD)
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def origin(self, name: str) -> str:
         """Say where the value of a setting came from: a file and line, a variable, a flag."""
         return self.origins.get(name, "default")
+
+    def rules(self) -> tuple[OwnedRule, ...]:
+        """Return the rules about calls that the settings hold.
+
+        Raises:
+            ConfigError: one of them is no rule.
+        """
+        owned = []
+        for verdict in Verdict:
+            origin = self.origin(verdict.value)
+            for text in getattr(self, verdict.value):
+                try:
+                    owned.append(OwnedRule(verdict, Rule.parse(text), origin))
+                except ConfigError as error:
+                    raise ConfigError(f"{origin}: {error}", error.hint) from error
+        return tuple(owned)
 
     def with_values(self, values: Mapping[str, Any], origin: str) -> "Config":
         """Return a copy with some settings replaced; ``None`` leaves a setting as it is.
@@ -148,7 +170,10 @@ def _with_file(config: Config, path: Path, *, is_project: bool) -> Config:
         checked[name] = _checked(setting, value, where)
         origins[name] = where
         if is_project:
-            _check_project_right(setting, getattr(config, name), checked[name], where)
+            before = getattr(config, name)
+            _check_project_right(setting, before, checked[name], where)
+            if setting.metadata["project"] == _ADD:
+                checked[name] = (*before, *checked[name])
     return _replaced(config, checked, origins)
 
 
@@ -183,6 +208,8 @@ def _checked(setting: dataclasses.Field, value: Any, where: str) -> Any:
     wanted = _kind(setting)
     if wanted is float and type(value) is int:
         value = float(value)
+    if wanted is tuple and type(value) is list and all(type(entry) is str for entry in value):
+        value = tuple(value)
     if type(value) is not wanted:  # not isinstance: True is no number here
         raise ConfigError(
             f"{where}: {setting.name} is {value!r}, expected {_KIND_NAMES[wanted]}",
@@ -222,16 +249,26 @@ def _check_project_right(setting: dataclasses.Field, now: Any, wanted: Any, wher
     )
 
 
-_KIND_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+_KIND_NAMES = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    tuple: "a list of texts",
+}
 
 
 def _kind(setting: dataclasses.Field) -> type:
+    if setting.type == tuple[str, ...]:
+        return tuple
     return int if setting.type == int | None else setting.type
 
 
 def _parsed(setting: dataclasses.Field, text: str) -> Any:
     """Read an environment variable; what cannot be read stays text and fails the type check."""
     kind = _kind(setting)
+    if kind is tuple:
+        return tuple(line.strip() for line in text.splitlines() if line.strip())
     if kind is bool:
         words = {"1": True, "true": True, "yes": True, "on": True}
         words |= {"0": False, "false": False, "no": False, "off": False}
@@ -253,6 +290,8 @@ def _line_of(text: str, name: str) -> int:
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"[{', '.join(_toml(entry) for entry in value)}]"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'

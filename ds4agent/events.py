@@ -28,6 +28,7 @@ class Mode(StrEnum):
     PLAN = "plan"  # read-only: changes and commands are refused
     ASK = "ask"  # changes and commands need a yes
     AUTO = "auto"  # edits and sandboxed commands run
+    FULL = "full"  # nothing is asked; only the command line gives it, for one run
 
 
 class Outcome(StrEnum):
@@ -200,6 +201,7 @@ class ApprovalNeeded:
     detail: str  # the exact command, control characters spelled out
     diff: str
     risky: bool
+    rule: str = ""  # what "always" would remember for this project
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +286,22 @@ class ModeChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class PermissionEntry:
+    """One rule about calls; see ``ds4agent.permissions.rules``."""
+
+    verdict: str  # "allow", "ask", "deny"
+    rule: str
+    origin: str  # the file it stands in
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionList:
+    """The rules that hold here."""
+
+    entries: tuple[PermissionEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """The last event. ``resume_id`` names the saved conversation, if there is one."""
 
@@ -313,6 +331,7 @@ Event = (
     | Saved
     | SessionList
     | ModeChanged
+    | PermissionList
     | Closed
 )
 
@@ -334,7 +353,7 @@ class Answer:
 
     call_id: str
     approved: bool
-    always: bool = False  # for this tool, until the program ends
+    always: bool = False  # remember the question's rule for this project
     reason: str = ""  # told to the model when refused
 
 
@@ -368,6 +387,14 @@ class SetMode:
 
 
 @dataclass(frozen=True, slots=True)
+class EditPermissions:
+    """Change the rules of this project, and ask for a ``PermissionList``."""
+
+    action: str = ""  # "allow", "ask", "deny", "remove"; "" changes nothing
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TakeBackQueued:
     """Remove the newest queued message; it comes back in ``QueueChanged`` by its absence."""
 
@@ -377,7 +404,18 @@ class Quit:
     """Save and end. Interrupts a running turn."""
 
 
-Command = Submit | Answer | Save | Load | New | ListSessions | SetMode | TakeBackQueued | Quit
+Command = (
+    Submit
+    | Answer
+    | Save
+    | Load
+    | New
+    | ListSessions
+    | SetMode
+    | EditPermissions
+    | TakeBackQueued
+    | Quit
+)
 
 
 @dataclass(frozen=True, slots=True)

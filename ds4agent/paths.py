@@ -48,6 +48,20 @@ def config_file() -> Path:
     return platformdirs.user_config_path(_APP, appauthor=False) / "config.toml"
 
 
+def permissions_file() -> Path:
+    """Return the file of the rules that a person has given, beside the settings."""
+    return config_file().with_name("permissions.toml")
+
+
+def project_root(cwd: Path) -> Path:
+    """Return the top of the repository that ``cwd`` is in, else ``cwd`` itself."""
+    folder = cwd.absolute()
+    for candidate in (folder, *folder.parents):
+        if (candidate / ".git").exists():
+            return candidate
+    return folder
+
+
 def log_file() -> Path:
     """Return the file that tracebacks and warnings go to."""
     home = override()

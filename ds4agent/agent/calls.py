@@ -1,21 +1,24 @@
 """Carrying out the calls of one answer: show, ask, run, tell."""
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import Any
 
-from ds4agent.agent.approval import ApprovalPolicy, Verdict
+from ds4agent.agent.approval import ApprovalPolicy, rule_for
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.mailbox import Mailbox
-from ds4agent.errors import explain
+from ds4agent.errors import ConfigError, explain
 from ds4agent.events import (
     ApprovalNeeded,
     Mode,
+    Notice,
     Phase,
     PhaseChanged,
     ToolCallReady,
     ToolFinished,
 )
+from ds4agent.permissions.rules import Verdict
 from ds4agent.plain import one_line
 from engine.chat.format import ToolCall
 from tools.base import Access, Preview, ToolResult
@@ -23,6 +26,7 @@ from tools.errors import ToolError
 from tools.toolbox import Toolbox
 
 NOT_EXECUTED = "not executed: interrupted"
+_log = logging.getLogger(__name__)
 REPEATED = "not executed: the same call was made before and nothing has changed since"
 
 
@@ -75,14 +79,19 @@ class CallRunner:
             return self._refuse(call_id, call, problem)
         if self._mailbox.cancel.is_set():
             return self.skip(call_id, call, NOT_EXECUTED, is_shown=True)
-        match self._policy.decide(call.name, tool.access, self._mailbox.mode):
-            case Verdict.REFUSE:
-                return self._refuse(call_id, call, _not_in(self._mailbox.mode))
+        mode = self._mailbox.mode
+        decision = self._policy.decide(call.name, tool.access, mode, preview.subject)
+        match decision.verdict:
+            case Verdict.DENY if mode is Mode.PLAN and tool.access is not Access.READ:
+                return self._refuse(call_id, call, _not_in(mode))
+            case Verdict.DENY:
+                text = f"not executed: {decision.reason}. Do it another way, or ask the person."
+                return self._refuse(call_id, call, text)
             case Verdict.ASK if self._is_headless:
                 text = f"not executed: {call.name} needs an approval and nobody is there to give it"
                 return self._refuse(call_id, call, text, refused=True)
             case Verdict.ASK:
-                refusal = self._ask(call_id, call, title, preview)
+                refusal = self._ask(call_id, call, title, preview, tool.access)
                 if refusal:
                     return self._refuse(call_id, call, refusal)
         return self._execute(call_id, call, tool.access, title)
@@ -95,18 +104,32 @@ class CallRunner:
             self._stream.emit(ToolCallReady(call_id, call.name, call.arguments, call.name))
         return self._refuse(call_id, call, reason)
 
-    def _ask(self, call_id: str, call: ToolCall, title: str, preview: Preview) -> str:
+    def _ask(
+        self, call_id: str, call: ToolCall, title: str, preview: Preview, access: Access
+    ) -> str:
         """Ask the person; return "" for a yes, or the result that tells the model of the no."""
         self._stream.emit(PhaseChanged(Phase.APPROVAL, call.name))
+        rule = rule_for(call.name, access, preview.subject)
         question = ApprovalNeeded(
-            call_id, call.name, title, preview.detail, preview.diff, preview.risky
+            call_id, call.name, title, preview.detail, preview.diff, preview.risky, str(rule)
         )
         answer = self._mailbox.ask(question)
         if answer is None:
             return NOT_EXECUTED
+        _log.info(
+            "%s by the person%s: %s",
+            "allowed" if answer.approved else "refused",
+            f", always {one_line(str(rule))}" if answer.approved and answer.always else "",
+            title,
+        )
         if answer.approved:
             if answer.always:
-                self._policy.remember(call.name)
+                try:
+                    self._policy.remember(rule)
+                except ConfigError as error:
+                    self._stream.emit(
+                        Notice(f"Allowed for this run only: {explain(error)}", "warning")
+                    )
             return ""
         reason = answer.reason.strip()
         return f"refused by the user: {reason}" if reason else "refused by the user"

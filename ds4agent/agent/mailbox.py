@@ -15,6 +15,7 @@ from ds4agent.events import (
     Answer,
     ApprovalNeeded,
     Command,
+    EditPermissions,
     ListSessions,
     Load,
     Mode,
@@ -49,6 +50,7 @@ class Mailbox:
         self._changed = threading.Condition()
         self._state = _State.LOADING
         self._mode = mode
+        self._may_be_full = mode is Mode.FULL  # never by a key or a command: too easily
         self._inbox: deque[Command] = deque()
         self._queued: deque[str] = deque()
         self._awaited_call = ""
@@ -79,15 +81,14 @@ class Mailbox:
                     if command.call_id == self._awaited_call:
                         self._answer = command
                 case SetMode(mode):
-                    self._mode = mode
-                    self._stream.emit(ModeChanged(mode))
+                    self._set_mode(mode)
                 case TakeBackQueued():
                     if self._queued:
                         self._queued.pop()
                         self._tell_queue()
                 case Load() | New():
                     self._replace(command)
-                case Save() | ListSessions():
+                case Save() | ListSessions() | EditPermissions():
                     self._defer(command)
                 case Quit():
                     self._is_quitting = True
@@ -111,6 +112,15 @@ class Mailbox:
         else:
             self._queued.append(text)
             self._tell_queue()
+
+    def _set_mode(self, mode: Mode) -> None:
+        if mode is Mode.FULL and not self._may_be_full:
+            self._stream.emit(
+                Notice("Full mode is given at the start only: ds4-agent --approval full", "warning")
+            )
+            return
+        self._mode = mode
+        self._stream.emit(ModeChanged(mode))
 
     def _replace(self, command: Command) -> None:
         if self._state is _State.IDLE:

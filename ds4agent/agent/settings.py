@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from ds4agent.events import Mode
+from ds4agent.permissions.file import PermissionFile
+from ds4agent.permissions.rules import OwnedRule
 from engine.sampler import SamplingOptions
 
 
@@ -30,4 +32,6 @@ class AgentSettings:
     headless: bool = False  # nobody is there to answer: what needs an approval is refused
     max_rounds: int = 50  # answers of the model in one turn
     system_prompt_extra: str = ""  # appended to the system prompt
+    rules: tuple[OwnedRule, ...] = ()  # about calls, of the settings
+    permission_file: PermissionFile | None = None  # the rules remembered for this project
     answer_schema: dict[str, Any] | None = None  # JSON schema that each answer is forced into

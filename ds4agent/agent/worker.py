@@ -47,7 +47,9 @@ Everything else::
               after the turn.
     Load New  busy or loading: Notice, refused. Else Ready (with history), or Notice and the
               current conversation is untouched. PhaseChanged(IDLE) follows in each case.
-    SetMode   ModeChanged at once; holds from the next call on.
+    SetMode   ModeChanged at once; holds from the next call on. FULL is refused unless the run
+              began with it.
+    EditPermissions  PermissionList, or a Notice; busy: after the turn.
     ListSessions  SessionList; while a turn runs between two tokens, else after the tool.
     Quit      interrupts, saves what is not saved, PhaseChanged(CLOSED) Closed(resume_id).
 """
@@ -73,12 +75,15 @@ from ds4agent.errors import Ds4Error, explain, is_expected
 from ds4agent.events import (
     Closed,
     Command,
+    EditPermissions,
     Event,
     ListSessions,
     Load,
+    Mode,
     New,
     Notice,
     Outcome,
+    PermissionList,
     Phase,
     PhaseChanged,
     Quit,
@@ -201,6 +206,8 @@ class AgentWorker:
                 self._new()
             case ListSessions():
                 self._list()
+            case EditPermissions(action, rule):
+                self._edit_permissions(action, rule)
 
     # --- opening ------------------------------------------------------------------------------
 
@@ -220,6 +227,12 @@ class AgentWorker:
                 self._stream.emit(Notice(problem, "error"))
             self._begin()
         self._mailbox.opened()
+        if self._mailbox.mode is Mode.FULL:
+            self._stream.emit(
+                Notice(
+                    "Full mode: every call runs without a question. /mode ask ends it.", "warning"
+                )
+            )
         if self._start.prompt and not problem:
             self._mailbox.put_back(self._start.prompt)
 
@@ -257,7 +270,9 @@ class AgentWorker:
         limit = max(_MIN_RESULT_BYTES, min(_MAX_RESULT_BYTES, engine.info.ctx))
         self._make_toolbox = lambda: Toolbox(self._settings.cwd, sandbox, report, limit)
         self._toolbox = self._make_toolbox()
-        self._policy = ApprovalPolicy(is_sandboxed=sandbox is not None)
+        self._policy = ApprovalPolicy(
+            sandbox is not None, self._settings.rules, self._settings.permission_file
+        )
         self._has_small_model = is_small(engine.info.n_params)
         tools = tool_specs(self._toolbox.tools.values(), engine.info.n_params)
         text = system_text(self._settings.cwd, self._settings.system_prompt_extra)
@@ -393,6 +408,13 @@ class AgentWorker:
         if self._store is not None and self._store.damaged:
             names = ", ".join(damaged.path.name for damaged in self._store.damaged)
             self._stream.emit(Notice(f"Left out because they cannot be read: {names}", "warning"))
+
+    def _edit_permissions(self, action: str, rule: str) -> None:
+        if self._policy is None:
+            raise Ds4Error("there is no model, so there are no rules to change")
+        if action:
+            self._policy.edit(action, rule)
+        self._stream.emit(PermissionList(self._policy.entries()))
 
     def _warn_when_full(self, usage: Usage) -> None:
         if not self._has_warned and usage.context_tokens > _WARN_AT * usage.context_size:

@@ -16,6 +16,7 @@ from ds4agent.events import (
     ModeChanged,
     Notice,
     Outcome,
+    PermissionList,
     Phase,
     PhaseChanged,
     PrefillProgress,
@@ -132,6 +133,8 @@ class Controller:
                 await self._saved(event)
             case SessionList():
                 self._pick_session(event)
+            case PermissionList():
+                await self.say(_permission_lines(event))
             case ModeChanged(mode):
                 status.mode = mode
             case Closed():
@@ -333,6 +336,15 @@ def _ready_line(event: Ready) -> str:
     else:
         how = "nothing read again"
     return f"Opened {title}: {count(event.context_tokens, 'token')}, {how}, {event.seconds:.1f} s"
+
+
+def _permission_lines(event: PermissionList) -> str:
+    if not event.entries:
+        return "There are no rules here. /permissions allow bash(make test) makes one."
+    return "\n".join(
+        f"{entry.verdict:6} {one_line(entry.rule)}  ({one_line(entry.origin)})"
+        for entry in event.entries
+    )
 
 
 def _usage_line(event: TurnEnded, took_s: float) -> str:

@@ -74,7 +74,7 @@ async def test_unknown_command_is_never_sent_and_names_the_nearest(open_screen):
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("/mode full", "plan, ask, auto"),
+        ("/mode yolo", "plan, ask, auto"),
         ("/save now", "takes no argument"),
         ("/load", "needs ID"),
         ("/", "no command"),

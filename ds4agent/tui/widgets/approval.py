@@ -14,13 +14,16 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from ds4agent.events import ApprovalNeeded
+from ds4agent.plain import one_line as shortened
 from ds4agent.tui.plain import one_line, visible
 from ds4agent.tui.widgets.diff import diff_content
 
 GUARD_S = 0.4  # no key answers this soon after the panel appears
 _PAUSE_S = 0.25  # nor this soon after a key that came during the guard
 
-_CHOICES = (("once", "y", "yes, once"), ("always", "a", "always this tool"), ("no", "n", "no"))
+_RULE_WIDTH = 40  # characters of the rule that "always" remembers
+
+_CHOICES = (("once", "y", "yes, once"), ("always", "a", "always here"), ("no", "n", "no"))
 
 
 class Choice(Static):
@@ -40,6 +43,11 @@ class Choice(Static):
         """Mark or unmark this answer."""
         self.set_class(is_selected, "-selected")
         self.update(self._drawn("› " if is_selected else "  "))
+
+    def relabel(self, label: str) -> None:
+        """Show other words."""
+        self._label = label
+        self.update(self._drawn("  "))
 
     def _drawn(self, pointer: str) -> Content:
         return Content.assemble(pointer, (self._key, "bold"), f" {self._label} ")
@@ -92,6 +100,10 @@ class ApprovalPanel(Vertical, can_focus=True):
         self.query_one("#approval-title", Static).update(
             Content.assemble(mark, (f"Allow {title}?", "bold"))
         )
+        rule = shortened(visible(question.rule), _RULE_WIDTH)
+        for choice in self.query(Choice):
+            if choice.choice == "always":
+                choice.relabel(f"always here: {rule}" if rule else "always here")
         parts = [Content(visible(question.detail))] if question.detail else []
         if question.diff:
             parts.append(diff_content(visible(question.diff)))
