@@ -32,6 +32,10 @@ class MetalKernel(NamedTuple):
     template: tuple[str, ...]
 
 
+def _planes(prefix: str) -> tuple[str, ...]:
+    return tuple(prefix + plane for plane in PLANES)
+
+
 _PACKED = ("packed_formats.metal", "packed_product.metal")
 
 METAL_KERNELS = {
@@ -44,6 +48,33 @@ METAL_KERNELS = {
             ("x", *PLANES, "table", "sizes", "norm", "eps", "bias", "residual"),
             ("out",),
             ("T", "RW", "HAS_NORM", "HAS_BIAS", "HAS_RESIDUAL"),
+        ),
+        MetalKernel(
+            "gate_up",
+            _PACKED,
+            "packed_gate_up.metal",
+            (
+                *("x", *_planes("gate_"), *_planes("up_"), "table", "sizes"),
+                *("ids", "weights", "norm", "eps", "clamp"),
+            ),
+            ("out",),
+            ("K", "RW", "HAS_NORM", "HAS_CLAMP"),
+        ),
+        MetalKernel(
+            "down",
+            _PACKED,
+            "packed_down.metal",
+            ("hidden", *PLANES, "table", "sizes", "ids"),
+            ("out",),
+            ("K", "RW"),
+        ),
+        MetalKernel(
+            "dequantize",
+            _PACKED,
+            "packed_dequantize.metal",
+            (*PLANES, "table", "sizes"),
+            ("out",),
+            (),
         ),
     )
 }

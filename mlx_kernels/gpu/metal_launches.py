@@ -5,7 +5,7 @@ from functools import cache
 import mlx.core as mx
 
 from mlx_kernels.gpu.metal_kernels import METAL_THREADS, MetalKernels
-from mlx_kernels.gpu.planar_launches import MAX_DECODE_ROWS, scalar
+from mlx_kernels.gpu.planar_launches import MAX_DECODE_ROWS, pair, scalar
 from mlx_kernels.gpu.planar_weight import PlanarWeight
 
 _N_SIMDGROUPS = METAL_THREADS // 32
@@ -13,7 +13,9 @@ _POSITIONS = (1, 2, 4, 8)  # of one launch; a number between takes the next larg
 # Rows of a simdgroup: the activations are loaded once for all of them. More where a step has few
 # bytes; not where the sums of many positions fill the registers. Not measured on a GPU.
 _SMALL = (10, 16)  # Q2_K, IQ2_XXS
-_ROWS_OF_SMALL, _ROWS = 4, 2
+_ROWS_OF_SMALL, _ROWS, _GATE_UP_ROWS = 4, 2, 2
+# Values that a thread of ``dequantize`` decodes: Format::STEP of packed_formats.metal.
+_STEP = {1: 16, 8: 16, 10: 64, 12: 32, 13: 32, 14: 32, 16: 64, 39: 32}
 
 
 def fits(type_id: int, n_rows: int, n_columns: int) -> bool:
@@ -53,6 +55,75 @@ def matvec(
         },
         (_groups(n_rows, rows), 1),
         [(len(x), n_rows)],
+    )
+    return out
+
+
+def gate_up(
+    kernels: MetalKernels,
+    x: mx.array,
+    gate: PlanarWeight,
+    up: PlanarWeight,
+    n_hidden: int,
+    ids: mx.array,
+    weights: mx.array,
+    norm: mx.array | None = None,
+    eps: float = 0.0,
+    clamp: float | None = None,
+) -> mx.array:
+    """weights * swiglu of each position's K experts: x [T, C], ids and weights [T, K] -> [T, K, F].
+
+    gate and up are [E * F, C] of one type, F = ``n_hidden``.
+    """
+    n_positions, n_chosen = ids.shape
+    rows = _GATE_UP_ROWS
+    (out,) = kernels.launch(
+        "gate_up",
+        gate.type_id,
+        [
+            *(x, *gate.planes, *up.planes, gate.table, pair(n_hidden, gate.shape[1])),
+            *(ids, weights, _no_values() if norm is None else norm),
+            *(scalar(eps), scalar(clamp or 0.0)),
+        ],
+        {
+            **{"K": n_chosen, "RW": rows},
+            **{"HAS_NORM": norm is not None, "HAS_CLAMP": clamp is not None},
+        },
+        (_groups(n_hidden, rows), n_positions * n_chosen),
+        [(n_positions, n_chosen, n_hidden)],
+    )
+    return out
+
+
+def down(
+    kernels: MetalKernels, hidden: mx.array, weight: PlanarWeight, n_out: int, ids: mx.array
+) -> mx.array:
+    """Sum over K of the experts' products: hidden [T, K, F], ids [T, K] -> [T, C], C = n_out."""
+    n_positions, n_chosen, n_hidden = hidden.shape
+    rows = _rows_a_simdgroup(weight.type_id, 1)
+    (out,) = kernels.launch(
+        "down",
+        weight.type_id,
+        [hidden, *weight.planes, weight.table, pair(n_out, n_hidden), ids],
+        {"K": n_chosen, "RW": rows},
+        (_groups(n_out, rows), n_positions),
+        [(n_positions, n_out)],
+    )
+    return out
+
+
+def dequantized(kernels: MetalKernels, weight: PlanarWeight) -> mx.array:
+    """[R, C] float16, divided by 32 as in ``dense_matrix``."""
+    n_rows, n_columns = weight.shape
+    n_steps = n_rows * n_columns // _STEP[weight.type_id]
+    (out,) = kernels.launch(
+        "dequantize",
+        weight.type_id,
+        [*weight.planes, weight.table, weight.sizes],
+        {},
+        (-(-n_steps // METAL_THREADS), 1),
+        [weight.shape],
+        [mx.float16],
     )
     return out
 

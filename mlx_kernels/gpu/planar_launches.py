@@ -112,7 +112,7 @@ def gate_up(
         "gate_up",
         gate.type_id,
         [
-            *(x, *gate.planes, *up.planes, gate.table, _pair(n_hidden, n_columns), ids, weights),
+            *(x, *gate.planes, *up.planes, gate.table, pair(n_hidden, n_columns), ids, weights),
             *(scalar(0.0) if norm is None else norm, scalar(eps), scalar(clamp or 0.0)),
         ],
         {
@@ -134,7 +134,7 @@ def down(
     return kernels.launch(
         "down",
         weight.type_id,
-        [hidden, *weight.planes, weight.table, _pair(n_out, n_hidden), ids],
+        [hidden, *weight.planes, weight.table, pair(n_out, n_hidden), ids],
         {"K": n_chosen, "RW": rows_a_warp, "UN": in_flight},
         (_blocks(kernels.max_blocks, n_out, rows_a_warp), n_positions),
         (n_positions, n_out),
@@ -162,7 +162,8 @@ def _blocks(max_blocks: int, n_rows: int, rows_a_warp: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _pair(first: int, second: int) -> mx.array:
+def pair(first: int, second: int) -> mx.array:
+    """[2] int32, evaluated, kept."""
     array = mx.array([first, second], mx.int32)
     mx.eval(array)
     return array

@@ -33,3 +33,8 @@ inline float product(Chunk k, Values v, float sum) {
   float4 four = (k.w0 * v.v0 + k.w1 * v.v1) + (k.w2 * v.v2 + k.w3 * v.v3);
   return k.scale * sum_of_four(four) - k.offset * sum;
 }
+// The values of four weights of a run, divided by 32.
+inline half4 to_halves(float4 w, float scale, float offset) {
+  const float4 value = (w * scale - offset) * 0.03125f;
+  return half4{half(value.x), half(value.y), half(value.z), half(value.w)};
+}
