@@ -1,15 +1,18 @@
 """Compiles kernel texts for the harness, once per text, shim, flags and compiler.
 
 Builds: "fast" (g++ -O3, FMA contraction), "checked" (g++ with the instrumentation calls of
--fsanitize=thread, no contraction) and "clang" (bounds, alignment and shifts trap).
+-fsanitize=thread, no contraction) and "clang" (bounds, alignment and shifts trap). In each a
+variable without a first value starts as a large negative number, or a large one without a sign.
 """
 
 import hashlib
+import json
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -17,29 +20,24 @@ HERE = Path(__file__).parent
 BUILDS = ("fast", "checked", "clang")
 MIN_CLANG = 16  # the first whose _Float16 needs no special processor
 
-_COMMON = ["-std=c++20", "-fPIC", "-fsingle-precision-constant", "-fno-strict-aliasing", "-w"]
+_COMMON = [
+    *("-std=c++20", "-fPIC", "-fno-strict-aliasing", "-w", "-ftrivial-auto-var-init=pattern"),
+]
 _NATIVE = ["-march=native"] if platform.machine() == "x86_64" else []
+_GNU = ["-fsingle-precision-constant", "-fexcess-precision=16"]
 _FLAGS = {
     "runtime": ["-std=c++20", "-O2", "-g1", "-fPIC"],
     # 16-bit arithmetic rounds after every operation, as on a GPU.
-    "fast": [*_COMMON, "-O3", *_NATIVE, "-ffp-contract=fast", "-fexcess-precision=16", "-g1"],
+    "fast": [*_COMMON, *_GNU, "-O3", *_NATIVE, "-ffp-contract=fast", "-g1"],
     "checked": [
-        *(_COMMON + ["-O1", "-g1", *_NATIVE, "-ffp-contract=off", "-fexcess-precision=16"]),
+        *(*_COMMON, *_GNU, "-O1", *_NATIVE, "-ffp-contract=off", "-g1"),
         *("-fsanitize=thread", "-fsanitize=alignment,shift,bounds", "-DRT_CHECKED=1"),
     ],
     "clang": [
-        *(
-            "-std=c++20",
-            "-fPIC",
-            "-fno-strict-aliasing",
-            "-w",
-            "-O0",
-            "-fsanitize=local-bounds",
-            "-g1",
-            *_NATIVE,
-        ),
-        *("-fsanitize=bounds,alignment,shift", "-fsanitize-trap=all", "-DRT_CHECKED=1"),
+        *(*_COMMON, "-O0", *_NATIVE, "-g1", "-fsanitize=bounds,local-bounds,alignment,shift"),
+        *("-fsanitize-trap=all", "-DRT_CHECKED=1"),
     ],
+    "counted": [*_COMMON, *_GNU, "-O0", *_NATIVE, "--coverage"],
 }
 
 
@@ -113,24 +111,15 @@ def cache_folder() -> Path:
     return folder
 
 
-def _build(compiler_path: str, flags: list[str], suffix: str, text: str | None) -> Path:
-    """Compile a text (or, when None, the runtime) to a shared library, unless it exists."""
-    parts = [_sources(), _compiler_identity(compiler_path), " ".join(flags), text or ""]
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+def _library(key_parts: list[str], suffix: str, make: Callable[[Path, Path], None]) -> Path:
+    """The shared library of these parts; ``make`` (scratch folder, target) builds a missing one."""
+    key = hashlib.sha256("\0".join([_sources(), *key_parts]).encode()).hexdigest()[:32]
     library = cache_folder() / f"{key}-{suffix}.so"
-    if library.exists():
-        return library
-    with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
-        target = Path(scratch) / "out.so"
-        includes = ["-I", str(HERE / "shim"), "-I", str(HERE / "runtime")]
-        if text is None:
-            sources = [str(path) for path in sorted((HERE / "runtime").glob("*.cpp"))]
-        else:
-            source = Path(scratch) / "kernel.cpp"
-            source.write_text(text, encoding="utf-8")
-            sources = [str(source)]
-        _run([compiler_path, *flags, *includes, *sources, "-o", str(target)])
-        os.replace(target, library)
+    if not library.exists():
+        with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
+            target = Path(scratch) / "out.so"
+            make(Path(scratch), target)
+            os.replace(target, library)
     return library
 
 
@@ -140,37 +129,61 @@ def _run(command: list[str]) -> None:
         raise CompileError(done.stderr.strip()[:6000])
 
 
+def _compile(command: list[str], text: str, folder: Path, target: Path) -> None:
+    source = folder / "kernel.cpp"
+    source.write_text(text, encoding="utf-8")
+    includes = ["-I", str(HERE / "shim"), "-I", str(HERE / "runtime")]
+    _run([*command, *includes, str(source), "-o", str(target)])
+
+
 def runtime_library() -> Path:
     """The shared library that all kernels call."""
-    return _build(compiler("fast"), [*_FLAGS["runtime"], "-shared"], "runtime", None)
+    command = [compiler("fast"), *_FLAGS["runtime"], "-shared"]
+    sources = [str(path) for path in sorted((HERE / "runtime").glob("*.cpp"))]
+    parts = [_compiler_identity(command[0]), *command]
+    return _library(
+        parts, "runtime", lambda _, target: _run([*command, *sources, "-o", str(target)])
+    )
 
 
 def kernel_library(text: str, build: str) -> Path:
     """The shared library of one kernel text (see ``text.harness_text``) for a build."""
     if build not in BUILDS:
         raise ValueError(f"build {build!r}: one of {', '.join(BUILDS)}")
-    flags = list(_FLAGS[build])
-    # Two steps for the checked build: linking with -fsanitize=thread would add TSan's own runtime.
+    command = [compiler(build), *_FLAGS[build]]
     link = ["-shared"]
     if build == "checked":
         link += [f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset")]
-    path = compiler(build)
-    if build != "checked":
-        return _build(path, [*flags, *link], build, text)
-    return _build_in_two_steps(path, flags, link, text)
+
+    def make(scratch: Path, target: Path) -> None:
+        if build != "checked":
+            _compile([*command, *link], text, scratch, target)
+            return
+        # In two steps: linking with -fsanitize=thread would add TSan's own runtime.
+        _compile([*command, "-c"], text, scratch, scratch / "kernel.o")
+        _run([command[0], *link, str(scratch / "kernel.o"), "-o", str(target)])
+
+    return _library([_compiler_identity(command[0]), *command, *link, text], build, make)
 
 
-def _build_in_two_steps(path: str, flags: list[str], link: list[str], text: str) -> Path:
-    parts = [_sources(), _compiler_identity(path), " ".join(flags + link), text]
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    library = cache_folder() / f"{key}-checked.so"
-    if library.exists():
-        return library
-    with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
-        source, middle, target = (Path(scratch) / n for n in ("kernel.cpp", "kernel.o", "out.so"))
-        source.write_text(text, encoding="utf-8")
-        includes = ["-I", str(HERE / "shim"), "-I", str(HERE / "runtime")]
-        _run([path, *flags, *includes, "-c", str(source), "-o", str(middle)])
-        _run([path, *link, str(middle), "-o", str(target)])
-        os.replace(target, library)
-    return library
+def counted_library(text: str, folder: Path) -> Path:
+    """A library that counts the lines that run; its ``coverage_dump`` writes them to ``folder``."""
+    text += '\nextern "C" void __gcov_dump(void);\n'
+    text += 'extern "C" void coverage_dump(void) { __gcov_dump(); }\n'
+    command = [compiler("fast"), *_FLAGS["counted"], "-shared"]
+    _compile(command, text, folder, folder / "out.so")
+    return folder / "out.so"
+
+
+def lines_run(folder: Path) -> dict[tuple[str, int], int]:
+    """(file, line) -> how often it ran, of every line with code, after ``coverage_dump``."""
+    (data,) = folder.glob("*.gcda")
+    done = subprocess.run(
+        ["gcov", "--stdout", "--json-format", data.name], capture_output=True, text=True, cwd=folder
+    )
+    counts: dict[tuple[str, int], int] = {}
+    for file in json.loads(done.stdout.splitlines()[0])["files"]:
+        for line in file["lines"]:
+            key = file["file"].split("/")[-1], line["line_number"]
+            counts[key] = max(counts.get(key, 0), line["count"])
+    return counts

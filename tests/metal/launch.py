@@ -5,9 +5,11 @@ bfloat16, which NumPy lacks, is uint16 with the dtype named: inputs through ``bf
 outputs by ``output_dtypes``.
 """
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
@@ -45,13 +47,15 @@ class Report:
     error: str | None
     threadgroup_bytes: int = 0
     traffic: dict[str, Traffic] = field(default_factory=dict)
+    lines: dict[tuple[str, int], int] = field(default_factory=dict)  # "counted": how often each ran
 
 
 class MetalKernel:
     """``mx.fast.metal_kernel`` on the CPU.
 
     Args: as MLX's, and
-        build: "fast", "checked" or "clang" (see ``compiler``).
+        build: "fast", "checked" or "clang" (see ``compiler``); "counted" counts lines.
+        keep: Keep the compiled library for the next time.
         order: Of lanes, simdgroups and groups: "ascending", "descending" or "random" (by ``seed``).
         allow_return: Lanes may return before a collective of the others.
         bfloat16_inputs: Names of the uint16 inputs that hold bfloat16.
@@ -73,6 +77,7 @@ class MetalKernel:
         allow_return: bool = False,
         bfloat16_inputs: Sequence[str] = (),
         timeout_s: float = 60.0,
+        keep: bool = True,
     ) -> None:
         self.name = name
         self.input_names, self.output_names = list(input_names), list(output_names)
@@ -82,7 +87,7 @@ class MetalKernel:
         self.build, self.order, self.seed = build, order, seed
         self.allow_return = allow_return
         self.bfloat16_inputs = set(bfloat16_inputs)
-        self.timeout_s = timeout_s
+        self.timeout_s, self.keep = timeout_s, keep
         self.last_report: Report | None = None
 
     def __call__(self, *, inputs: Sequence, **launch: object) -> list[np.ndarray]:
@@ -155,6 +160,7 @@ class MetalKernel:
             seed=self.seed if seed is None else seed,
             allow_return=self.allow_return,
             timeout_s=self.timeout_s,
+            keep=self.keep,
         )
         return self._results(answer, output_shapes, output_dtypes)
 
@@ -195,6 +201,7 @@ class MetalKernel:
             answer["error"],
             answer.get("threadgroup_bytes", 0),
             {name: Traffic(*counts) for name, counts in answer.get("traffic", {}).items()},
+            answer.get("lines", {}),
         )
         if report.error is None and report.threadgroup_bytes > THREADGROUP_LIMIT_BYTES:
             report.error = (
@@ -222,6 +229,7 @@ def launch_text(
     seed: int = 1,
     allow_return: bool = False,
     timeout_s: float = 60.0,
+    keep: bool = True,
 ) -> dict:
     """Compile a text with a ``kernel_entry`` and run it in the child process.
 
@@ -230,11 +238,10 @@ def launch_text(
             with a size in bytes.
 
     Returns:
-        error (text or None), outputs (name -> bytes), traffic, threadgroup_bytes.
+        error (text or None), outputs (name -> bytes), traffic, threadgroup_bytes; lines.
     """
     job = {
         "runtime": str(compiler.runtime_library()),
-        "library": str(compiler.kernel_library(cpp, build)),
         "buffers": buffers,
         "grid": list(grid),
         "threadgroup": list(threadgroup),
@@ -242,8 +249,18 @@ def launch_text(
         "seed": seed,
         "build": build,
         "allow_return": allow_return,
+        "keep": keep and build != "counted",
     }
-    answer = _worker.run(job, timeout_s)
+    with tempfile.TemporaryDirectory(dir=compiler.cache_folder()) as folder:
+        if build == "counted":
+            library = compiler.counted_library(cpp, Path(folder))
+        else:
+            library = compiler.kernel_library(cpp, build)
+        answer = _worker.run({**job, "library": str(library)}, timeout_s)
+        if not keep:
+            library.unlink(missing_ok=True)
+        if build == "counted":
+            answer["lines"] = compiler.lines_run(Path(folder))
     if answer.get("harness"):
         raise RuntimeError(answer["error"])
     return answer

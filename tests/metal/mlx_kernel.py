@@ -5,7 +5,7 @@ here. A call evaluates its inputs and runs the kernel at once; what it returns i
 other, and the graph around it stays lazy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -29,11 +29,19 @@ class Harness:
     """Makes kernels, and keeps every launch of them, oldest first.
 
     Args:
-        build, order, seed: See ``MetalKernel``.
+        build, order, options: See ``MetalKernel``.
+        rewrite: Changes every header and every body, for mutants.
     """
 
-    def __init__(self, build: str = "fast", order: str = "ascending", seed: int = 1) -> None:
-        self.options = {"build": build, "order": order, "seed": seed}
+    def __init__(
+        self,
+        build: str = "fast",
+        order: str = "ascending",
+        rewrite: Callable[[str], str] = str,
+        **options: object,
+    ) -> None:
+        self.options = {"build": build, "order": order, **options}
+        self.rewrite = rewrite
         self.launches: list[Launch] = []
 
     def metal_kernel(
@@ -54,8 +62,8 @@ class Harness:
                 name=name,
                 input_names=list(input_names),
                 output_names=list(output_names),
-                source=source,
-                header=header,
+                source=self.rewrite(source),
+                header=self.rewrite(header),
                 ensure_row_contiguous=ensure_row_contiguous,
                 atomic_outputs=atomic_outputs,
             ),

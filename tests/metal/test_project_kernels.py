@@ -10,12 +10,15 @@ import pytest
 pytest.importorskip("mlx.core", reason="needs MLX (pip install ds4-agent[cpu])")
 
 import mlx_kernels  # noqa: E402
+from mlx_kernels.blocks import type_name  # noqa: E402
 from mlx_kernels.gpu.metal_cases import Case, all_cases  # noqa: E402
+from mlx_kernels.gpu.metal_kernels import METAL_FORMATS, METAL_KERNELS, metal_name  # noqa: E402
 from tests.metal import compiler  # noqa: E402
 from tests.metal.cases import differs_by_order, findings, run_case  # noqa: E402
 from tests.metal.mlx_kernel import Launch  # noqa: E402
 
 BODIES = resources.files("mlx_kernels.gpu").joinpath("bodies")
+FORMATS_FILE = "packed_formats.metal"  # a kernel with it in its header is made for each format
 CASES = {case.name: case for case in all_cases()}
 # Kernels whose bytes have no least number: their tiles are read again for other positions.
 NOT_DECODE: dict[str, str] = {}
@@ -60,6 +63,27 @@ def test_every_metal_text_is_launched_by_a_case() -> None:
         for path in BODIES.iterdir()
         if path.name.endswith(".metal")
         and not any(path.read_text(encoding="utf-8").strip() in text for text in texts)
+    ]
+    assert left_out == [], "add a case to mlx_kernels/gpu/metal_cases"
+
+
+def test_every_kernel_and_every_format_of_the_list_is_launched() -> None:
+    """Not each kernel in each format: a format's code is one text for all kernels."""
+    launched = {launch.kernel.name for name in CASES for launch in launches_of(name)}
+    in_formats = {
+        name: {metal_name(name, type_id) for type_id in METAL_FORMATS}
+        for name, kernel in METAL_KERNELS.items()
+        if FORMATS_FILE in kernel.header
+    }
+    left_out = [
+        name
+        for name in METAL_KERNELS
+        if not launched & (in_formats.get(name) or {metal_name(name, None)})
+    ]
+    left_out += [
+        type_name(type_id)
+        for type_id in sorted(METAL_FORMATS)
+        if not launched & {metal_name(name, type_id) for name in in_formats}
     ]
     assert left_out == [], "add a case to mlx_kernels/gpu/metal_cases"
 

@@ -3,6 +3,7 @@
 Reads jobs (pickled, length first) from standard input and writes results to standard output.
 """
 
+import _ctypes
 import ctypes
 import os
 import pickle
@@ -77,6 +78,10 @@ class Runtime:
                 outputs[name] = ctypes.string_at(pointer, size)
         threadgroup_bytes = self._library.rt_threadgroup_bytes()
         self._library.rt_buffers_free()
+        if job["build"] == "counted":
+            self._kernels[path].coverage_dump()
+        if not job["keep"]:
+            _ctypes.dlclose(self._kernels.pop(path)._handle)
         return {
             "error": error,
             "outputs": outputs,
