@@ -143,7 +143,7 @@ def down(
 
 
 def dequantized(kernels: CudaKernels, weight: PlanarWeight) -> mx.array:
-    """[R, C] float16, divided by 32 as in ``dense_matrix``."""
+    """[R, C] float32, rounded to the 11 bits of TF32 (see ``tf32.py``)."""
     n_values = weight.shape[0] * weight.shape[1]
     n_blocks = -(-n_values // (THREADS * _VALUES_A_THREAD))
     return kernels.launch(
@@ -153,7 +153,6 @@ def dequantized(kernels: CudaKernels, weight: PlanarWeight) -> mx.array:
         {},
         (n_blocks, 1),
         weight.shape,
-        mx.float16,
     )
 
 

@@ -1,9 +1,7 @@
 """Matrix products with packed weights on device cuda.
 
-Up to eight positions are multiplied by the decode kernels, straight from the packed planes. With
-more positions the weights are decoded to float16 for the one product, which MLX's own matrix
-multiplication does (see ``dense_linear`` for its rounding). Matrices of types without a kernel are
-kept in float16 throughout.
+Up to eight positions are multiplied by the decode kernels, straight from the packed planes; more
+of them as ``prefill_linear.py`` tells. Matrices of types without a kernel are kept in float16.
 """
 
 from collections.abc import Sequence
@@ -19,9 +17,11 @@ from mlx_kernels.gpu.dense_linear import dense_linear, dense_matrix
 from mlx_kernels.gpu.kernels import CudaKernels
 from mlx_kernels.gpu.norm import rms_norm
 from mlx_kernels.gpu.planar import planar_bytes
-from mlx_kernels.gpu.planar_launches import MAX_DECODE_ROWS, dequantized, fits, gate_up, matvec
+from mlx_kernels.gpu.planar_launches import MAX_DECODE_ROWS, fits, gate_up, matvec
 from mlx_kernels.gpu.planar_weight import PlanarWeight, kernel_type
+from mlx_kernels.gpu.prefill_linear import ManyRows
 from mlx_kernels.gpu.swiglu import swiglu
+from mlx_kernels.gpu.weight_scaling import with_scaling
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ def stacked_weight(parts: Sequence[PackedMatrix]) -> StackedWeight:
     held: list[PlanarWeight | mx.array] = []
     for type_id, group in groupby(parts, lambda part: kernel_type(part.type_id, width)):
         same = list(group)
-        held.append(dense_matrix(same, True) if type_id is None else PlanarWeight.of(same))
+        is_dense = type_id is None
+        held.append(dense_matrix(same, True) if is_dense else with_scaling(PlanarWeight.of(same)))
     n_rows = sum(part.shape[0] for part in parts)
     first = held[0]
     halves = None
@@ -80,16 +81,16 @@ def planar_linear(
     """``linear`` of x [T, C] float32, or with ``norm`` ``normed_linear`` -> [T, R] float32."""
     if _is_decode(x, weight) and len(weight.parts) == 1:
         return matvec(kernels, x, weight.parts[0], norm, eps, bias, residual)
+    normed = x if norm is None else rms_norm(x, norm, eps)
+    many = ManyRows(kernels, normed)
     products = []
-    normed: mx.array | None = None
     for part in weight.parts:
         if isinstance(part, PlanarWeight) and _is_decode(x, weight):
             products.append(matvec(kernels, x, part, norm, eps))
-            continue
-        if normed is None:
-            normed = x if norm is None else rms_norm(x, norm, eps)
-        dense = dequantized(kernels, part) if isinstance(part, PlanarWeight) else part
-        products.append(dense_linear(normed, dense))
+        elif isinstance(part, mx.array) and len(x) <= MAX_DECODE_ROWS:
+            products.append(dense_linear(normed, part))
+        else:
+            products.append(many.times(part))
     product = products[0] if len(products) == 1 else mx.concatenate(products, axis=1)
     if bias is not None:
         product = product + bias

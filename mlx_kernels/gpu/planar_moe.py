@@ -16,7 +16,7 @@ from mlx_kernels.gpu.moe import check_choice
 from mlx_kernels.gpu.planar_launches import MAX_DECODE_ROWS, down, fits, gate_up
 from mlx_kernels.gpu.planar_weight import PlanarWeight, kernel_type
 from mlx_kernels.gpu.tile_launches import halves, tile_gate_up, tile_product, tile_rows
-from mlx_kernels.gpu.weight_scaling import weight_scaling
+from mlx_kernels.gpu.weight_scaling import with_scaling
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,7 @@ class PlanarExperts:
     up: PlanarWeight
     down: PlanarWeight
     n_experts: int
-    gate_up_scaling: mx.array  # [4] float32: ``weight_scaling`` of gate and of up
-    down_scaling: mx.array  # [2] float32
+    gate_up_scaling: mx.array  # [4] float32: ``scaling`` of gate and of up
 
 
 def planar_experts(
@@ -38,11 +37,10 @@ def planar_experts(
     parts = (gate, up, down)
     if any(kernel_type(part.type_id, part.shape[1]) is None for part in parts):
         return None
-    held = [PlanarWeight.of([part]) for part in parts]
-    scaling = [weight_scaling(part) for part in held]
-    both = mx.concatenate(scaling[:2])
+    held = [with_scaling(PlanarWeight.of([part])) for part in parts]
+    both = mx.concatenate([part.scaling for part in held[:2]])
     mx.eval(both)
-    return PlanarExperts(*held, n_experts, both, scaling[2])
+    return PlanarExperts(*held, n_experts, both)
 
 
 def planar_moe(
@@ -83,7 +81,5 @@ def _in_tiles(
         *(kernels, halves(kernels, x), experts.gate, experts.up, experts.gate_up_scaling),
         *(groups, expert_weights, clamp),
     )
-    by_choice = tile_product(
-        kernels, halves(kernels, hidden), experts.down, experts.down_scaling, groups
-    )
+    by_choice = tile_product(kernels, halves(kernels, hidden), experts.down, groups)
     return by_choice.reshape(n_positions, n_chosen, -1).sum(axis=1)

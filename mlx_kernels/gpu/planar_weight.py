@@ -28,6 +28,7 @@ class PlanarWeight:
     planes: tuple[mx.array, mx.array, mx.array, mx.array]  # uint8, flat; 16 zeros for none
     table: mx.array  # uint32
     sizes: mx.array  # int32 [2]: R, C
+    scaling: mx.array | None = None  # [2] float32, of the tile product; see ``with_scaling``
 
     @classmethod
     def of(cls, parts: Sequence[PackedMatrix]) -> "PlanarWeight":
@@ -50,7 +51,7 @@ class PlanarWeight:
             planes.append(mx.pad(part, (0, n_missing)) if n_missing else part)
         shape = stop - start, self.shape[1]
         sizes = mx.array(shape, mx.int32)
-        return PlanarWeight(self.type_id, shape, tuple(planes), self.table, sizes)
+        return PlanarWeight(self.type_id, shape, tuple(planes), self.table, sizes, self.scaling)
 
     def evaluated(self) -> "PlanarWeight":
         """Self, usable by any thread: a lazy array belongs to the one that made it."""

@@ -59,7 +59,7 @@ def tile_gate_up(
     Args:
         x: ``halves`` of [T, C].
         gate, up: [E F, C] of one type.
-        scaling: [4] float32, see ``weight_scaling``: of gate, then of up.
+        scaling: [4] float32, see ``with_scaling``: of gate, then of up.
         groups: The choices, expert by expert.
         weights: [T, K], of each choice.
     """
@@ -85,7 +85,6 @@ def tile_product(
     kernels: CudaKernels,
     x: tuple[mx.array, mx.array],
     weight: PlanarWeight,
-    scaling: mx.array,
     groups: Groups | None = None,
     rows_a_tile: int = 64,
 ) -> mx.array:
@@ -93,8 +92,7 @@ def tile_product(
 
     Args:
         x: ``halves`` of [R, C]; with groups in their order.
-        weight: [N, C], or [E N, C] with groups.
-        scaling: [2] float32, see ``weight_scaling``.
+        weight: [N, C], or [E N, C] with groups; with scaling.
         groups: Row r of x is multiplied by its expert and becomes row ``order[r]``.
         rows_a_tile: Without groups, 16, 32 or 64.
     """
@@ -107,7 +105,8 @@ def tile_product(
         "tile_product",
         weight.type_id,
         [
-            *(*x, *weight.planes, weight.table, scaling, _integers(n_out, n_columns, n_rows)),
+            *(*x, *weight.planes, weight.table, weight.scaling),
+            _integers(n_out, n_columns, n_rows),
             *((none, none) if groups is None else (groups.order, groups.tiles)),
         ],
         {"NT": n_tile, "WARPS": _WARPS, "HAS_EXPERTS": groups is not None},

@@ -4,6 +4,7 @@ A bound of a block's largest value follows from its factors alone: d times the l
 integer that the format can hold.
 """
 
+from dataclasses import replace
 from math import frexp, isfinite
 
 import mlx.core as mx
@@ -27,8 +28,8 @@ _TARGET_OF_POWERS = 1
 _MOST = 100  # of the exponent, both ways: normal floats
 
 
-def weight_scaling(weight: PlanarWeight) -> mx.array:
-    """[2] float32, evaluated: the factor s of the weights, and 1 / s."""
+def with_scaling(weight: PlanarWeight) -> PlanarWeight:
+    """The same weight with ``scaling``, evaluated: the factor s of the weights, and 1 / s."""
     factors = weight.planes[3]
     if weight.type_id == _MXFP4:
         exponent = _TARGET_OF_POWERS - (int(factors.max().item()) - 127)
@@ -48,7 +49,7 @@ def weight_scaling(weight: PlanarWeight) -> mx.array:
     exponent = max(-_MOST, min(_MOST, exponent))
     scaling = mx.array([2.0**exponent, 2.0**-exponent], mx.float32)
     mx.eval(scaling)
-    return scaling
+    return replace(weight, scaling=scaling)
 
 
 def _exponent(bound: float) -> int:

@@ -40,12 +40,11 @@ def kernels() -> Any:
     return emulated_kernels()
 
 
-def held(packed: PackedMatrix) -> tuple[Any, Any]:
+def held(packed: PackedMatrix) -> Any:
     from mlx_kernels.gpu.planar_weight import PlanarWeight
-    from mlx_kernels.gpu.weight_scaling import weight_scaling
+    from mlx_kernels.gpu.weight_scaling import with_scaling
 
-    weight = PlanarWeight.of([packed])
-    return weight, weight_scaling(weight)
+    return with_scaling(PlanarWeight.of([packed]))
 
 
 def worst_row(result: Any, expected: np.ndarray) -> float:
@@ -91,8 +90,7 @@ def test_dense_product(type_id: int, kernels: Any, random: np.random.Generator) 
     n_columns = 512 if BLOCK[type_id].n_values == 256 else 288
     packed = random_packed(type_id, n_out, n_columns, random)
     x = spread(random, n_rows, n_columns)
-    weight, scaling = held(packed)
-    out = tile_product(kernels, halves(kernels, mx.array(x)), weight, scaling, rows_a_tile=16)
+    out = tile_product(kernels, halves(kernels, mx.array(x)), held(packed), rows_a_tile=16)
     assert worst_row(out, x.astype(np.float64) @ dense(packed).T) < HALF_PRODUCT
 
 
@@ -135,10 +133,10 @@ def test_experts(type_id: int, kernels: Any, random: np.random.Generator) -> Non
     weights = random.uniform(0.1, 1, ids.shape).astype(np.float32)
     groups = grouped(mx.array(ids), n_experts, 32)
     order = np.array(groups.order)
-    (gate_held, gate_scaling), (up_held, up_scaling) = held(gate), held(up)
+    gate_held, up_held = held(gate), held(up)
     hidden = tile_gate_up(
         *(kernels, halves(kernels, mx.array(x)), gate_held, up_held),
-        *(mx.concatenate([gate_scaling, up_scaling]), groups, mx.array(weights), CLAMP),
+        *(mx.concatenate([gate_held.scaling, up_held.scaling]), groups, mx.array(weights), CLAMP),
     )
     rows, experts = x.astype(np.float64)[order // n_chosen], ids.reshape(-1)[order]
     gated = np.minimum(np.einsum("rfc,rc->rf", gates[experts], rows), CLAMP)
@@ -149,7 +147,7 @@ def test_experts(type_id: int, kernels: Any, random: np.random.Generator) -> Non
     assert worst_row(hidden, expected) < 2 * HALF_PRODUCT
 
     rows = spread(random, ids.size, width)
-    out = tile_product(kernels, halves(kernels, mx.array(rows)), gate_held, gate_scaling, groups)
+    out = tile_product(kernels, halves(kernels, mx.array(rows)), gate_held, groups)
     products = np.einsum("rfc,rc->rf", gates[experts], rows.astype(np.float64))
     assert worst_row(np.array(out)[order], products) < HALF_PRODUCT
 
@@ -166,6 +164,5 @@ def test_weights_of_any_size(power: int, kernels: Any, random: np.random.Generat
     raw[:, 0] = 127 + power - np.arange(len(raw)) % 8
     packed = PackedMatrix(39, raw.reshape(-1), packed.shape)
     x = random.standard_normal((10, 64)).astype(np.float32)
-    weight, scaling = held(packed)
-    out = tile_product(kernels, halves(kernels, mx.array(x)), weight, scaling)
+    out = tile_product(kernels, halves(kernels, mx.array(x)), held(packed))
     assert worst_row(out, x.astype(np.float64) @ dense(packed).T) < HALF_PRODUCT

@@ -43,18 +43,18 @@ def worst_row(result: np.ndarray, expected: np.ndarray) -> float:
     return float(errors.max())
 
 
-@pytest.mark.parametrize("n_positions", [1, 3, 9])
+@pytest.mark.parametrize(("n_positions", "size"), [(1, 1), (3, 1e-9), (9, 1), (9, 1e-9), (200, 1)])
 @pytest.mark.parametrize("types", [(8,), (8, 10), (8, _Q4_1, 2), (_F16,)])
 def test_linear_of_stacked_types(
-    ops: Any, types: tuple[int, ...], n_positions: int, random: np.random.Generator
+    ops: Any, types: tuple[int, ...], n_positions: int, size: float, random: np.random.Generator
 ) -> None:
-    """Q4_1 and F16 have no kernel, Q4_0 becomes Q8_0."""
+    """Q4_1 and F16 have no kernel, Q4_0 becomes Q8_0. Small values are as precise as others."""
     parts = [random_packed(type_id, 10 + type_id, 256, random) for type_id in types]
     values = np.concatenate([dense(part) for part in parts])
-    x = random.standard_normal((n_positions, 256)).astype(np.float32)
+    x = (size * random.standard_normal((n_positions, 256))).astype(np.float32)
     norm = random.uniform(0.5, 2, 256).astype(np.float32)
-    bias = random.standard_normal(len(values)).astype(np.float32)
-    residual = random.standard_normal((n_positions, len(values))).astype(np.float32)
+    bias = (size * random.standard_normal(len(values))).astype(np.float32)
+    residual = (size * random.standard_normal((n_positions, len(values)))).astype(np.float32)
     weight = ops.matrix(parts)
     is_precise = n_positions <= 8 and not {_Q4_1, _F16} & set(types)
     bound = PRECISE if is_precise else HALF
@@ -81,13 +81,18 @@ def test_gated_linear(
     assert worst_row(y, expected) < (PRECISE if n_positions <= 8 else 2 * HALF)
 
 
-@pytest.mark.parametrize(("n_positions", "clamp"), [(1, 0.5), (3, None), (20, None), (20, 0.5)])
-def test_moe(ops: Any, n_positions: int, clamp: float | None, random: np.random.Generator) -> None:
-    """Of eight experts some are never chosen."""
+@pytest.mark.parametrize(
+    ("n_positions", "clamp", "size"),
+    [(1, 0.5, 1), (3, None, 1), (20, None, 1e-6), (20, 0.5, 1)],
+)
+def test_moe(
+    ops: Any, n_positions: int, clamp: float | None, size: float, random: np.random.Generator
+) -> None:
+    """Of eight experts some are never chosen. Hidden values of 1e-9 are not lost."""
     n_experts, width, hidden = 8, 256, 512
     shapes = ((16, hidden, width), (16, hidden, width), (10, width, hidden))
     parts = [random_packed(t, n_experts * rows, columns, random) for t, rows, columns in shapes]
-    x = random.standard_normal((n_positions, width)).astype(np.float32)
+    x = (size * random.standard_normal((n_positions, width))).astype(np.float32)
     ids = random.random((n_positions, 5)).argsort(axis=1)[:, :3].astype(np.int32)
     weights = random.uniform(0.1, 2, (n_positions, 3)).astype(np.float32)
     arrays = [ops.vector(a) for a in (x, ids, weights)]
@@ -130,7 +135,8 @@ def test_a_whole_model_gives_the_logits_of_the_cpu_world(
 ) -> None:
     """A prompt of 12 tokens, then one at a time: both ways of every product.
 
-    Float16 in the prompt's products: 2^-11 of values of size one, through two layers.
+    The prompt's products round to 11 bits, scales and offsets of Q4_K on their own: 1e-3 of a row in
+    the worst case (test_tile.py), through eight products of two layers.
     """
     path = write_tiny_gguf(
         tmp_path / "tiny.gguf", "qwen2", n_embd=256, n_ff=512, quant=quant, tied=False
@@ -149,4 +155,4 @@ def test_a_whole_model_gives_the_logits_of_the_cpu_world(
 
     expected = logits(CpuOps(use_native=False))
     assert expected.shape == (16, 288) and 0.1 < expected.std() < 10
-    np.testing.assert_allclose(logits(ops), expected, atol=0.01 * expected.std())
+    np.testing.assert_allclose(logits(ops), expected, atol=0.025 * expected.std())
