@@ -135,8 +135,8 @@ def test_a_whole_model_gives_the_logits_of_the_cpu_world(
 ) -> None:
     """A prompt of 12 tokens, then one at a time: both ways of every product.
 
-    The prompt's products round to 11 bits, scales and offsets of Q4_K on their own: 1e-3 of a row in
-    the worst case (test_tile.py), through eight products of two layers.
+    The prompt's products round to 11 bits, scales and offsets of Q4_K on their own: 1e-3 of a row
+    in the worst case (test_tile.py), through eight products of two layers.
     """
     path = write_tiny_gguf(
         tmp_path / "tiny.gguf", "qwen2", n_embd=256, n_ff=512, quant=quant, tied=False
