@@ -14,7 +14,7 @@ from ds4agent.errors import ConfigError, UsageError, explain, is_expected
 from ds4agent.events import Mode, Start
 from ds4agent.headless import FORMATS, run_headless
 
-_SUBCOMMANDS = ("config", "doctor", "models", "prompt", "sessions")
+_SUBCOMMANDS = ("config", "doctor", "models", "prompt", "sandbox", "sessions")
 _DEVICES = ("auto", "metal", "cuda", "cpu", "mlx-cpu")
 _STDIN = "-"  # -p without a text
 _PICK = "?"  # --resume without an id
@@ -24,6 +24,7 @@ subcommands (`ds4-agent NAME --help`):
   sessions list|show|delete       saved conversations
   prompt render                   a conversation as the model sees it
   config show                     settings and where they come from
+  sandbox -- COMMAND...           run a command confined as the model's are
   doctor                          what a bug report needs
 
 exit codes: 0 done, 1 error or limit, 2 usage, 3 refused, 130 interrupted
@@ -321,7 +322,7 @@ def _screen(worker: Any, opens_list: bool) -> int:
 
 
 def _subcommand(arguments: list[str]) -> int:
-    from ds4agent import doctor, models_cli, prompt_cli, sessions_cli
+    from ds4agent import doctor, models_cli, prompt_cli, sandbox_cli, sessions_cli
 
     parser = _Parser(prog="ds4-agent")
     subparsers = parser.add_subparsers(dest="subcommand", required=True)
@@ -334,6 +335,7 @@ def _subcommand(arguments: list[str]) -> int:
     showing.add_argument("--origin", action="store_true", help="say where each value comes from")
     showing.set_defaults(run=_show_config)
     doctor.add_parser(subparsers)
+    sandbox_cli.add_parser(subparsers)
     args = parser.parse_args(arguments)
     _log_to_file()
     sys.stdout.reconfigure(errors="replace")  # the name of a folder may be no UTF-8

@@ -138,7 +138,8 @@ def sandbox() -> list[Finding]:
 
     report = probe()
     if report.name:
-        return [Finding("sandbox", True, report.name)]
+        why = f", because nothing stronger works: {report.reason}" if report.reason else ""
+        return [Finding("sandbox", True, f"{report.name}{why}")]
     text = f"none, so the model cannot run commands: {report.reason}"
     return [Finding("sandbox", False, text, report.hint)]
 

@@ -1,6 +1,6 @@
 """Confining the commands a model chooses.
 
-Reading order: scan (what to protect), policy (the rules as data), linux_bwrap and seccomp (their
+Reading order: scan (what to protect), policy (the rules as data), mechanism (what each way to
 translation), bubblewrap (the mechanism), masks and aftermath (traces in the workspace), watch
 (using up the machine), run (the only place that starts a command), probe (what works here).
 """

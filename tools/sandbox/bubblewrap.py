@@ -1,8 +1,12 @@
 """bubblewrap as a mechanism: what it needs, and what to say when it does not work."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from tools.executables import find_trusted
 from tools.sandbox.linux_bwrap import bwrap_arguments
+from tools.sandbox.mechanism import Launch
 from tools.sandbox.policy import SandboxPolicy
 from tools.sandbox.seccomp import assemble_filter
 
@@ -12,19 +16,32 @@ _USERNS_WORDS = ("namespace", "uid map", "Operation not permitted")
 class Bubblewrap:
     """User, process, network and mount namespaces, with a system call filter."""
 
+    key = "bwrap"
     name = "bubblewrap"
-    program = "bwrap"
-    install_hint = "Install the package bubblewrap of your distribution."
+    needs_masks = True
+    is_supervisor = False
 
-    def arguments(
-        self, policy: SandboxPolicy, shell: str, command: str, filter_fd: int, status_fd: int
-    ) -> list[str]:
-        """Translate the policy."""
-        return bwrap_arguments(policy, shell, command, filter_fd, status_fd)
+    def missing(self, root: Path) -> tuple[str, str]:
+        """Look for the program, outside the workspace."""
+        if find_trusted("bwrap", root):
+            return "", ""
+        return "bwrap is not installed", "Install the package bubblewrap of your distribution."
 
-    def system_call_filter(self) -> bytes:
-        """Return the filter of this machine."""
-        return assemble_filter()
+    @contextmanager
+    def launch(self, policy: SandboxPolicy, shell: str, command: str) -> Iterator[Launch]:
+        """Translate the policy; the payload is the system call filter."""
+        program = find_trusted("bwrap", policy.root)
+        yield Launch(
+            lambda payload, status: [
+                program,
+                *bwrap_arguments(policy, shell, command, payload, status),
+            ],
+            assemble_filter(),
+        )
+
+    def failure_note(self, root: Path, output: str) -> str:
+        """What is refused says so itself: a read-only file system, no such file."""
+        return ""
 
     def hint(self, reason: str) -> str:
         """Say what a person can do about a failure."""

@@ -23,7 +23,7 @@ from tools.sandbox.scan import WorkspaceScan, scan_workspace
 
 
 @contextmanager
-def scanned_and_masked(root: Path) -> Iterator[WorkspaceScan]:
+def scanned_and_masked(root: Path, *, creates: bool = True) -> Iterator[WorkspaceScan]:
     """Scan the workspace and create what it lacks; remove that again when the block ends.
 
     The scan happens under the lock. Else it could see a folder of another command that is gone
@@ -32,7 +32,7 @@ def scanned_and_masked(root: Path) -> Iterator[WorkspaceScan]:
     with _register_of(root) as (register, users):
         created = _load(register)
         scan = scan_workspace(root)
-        for mask in scan.masks:
+        for mask in scan.masks if creates else ():
             created += _create(root, mask)
             _store(register, created)  # at once: a kill may come at any time
         fcntl.flock(users, fcntl.LOCK_SH)

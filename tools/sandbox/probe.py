@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.errors import SandboxUnavailable
-from tools.executables import find_trusted
 from tools.sandbox.masks import remove_leftovers
-from tools.sandbox.run import MECHANISMS, Mechanism, Sandbox
+from tools.sandbox.mechanism import Mechanism
+from tools.sandbox.run import MECHANISMS, Sandbox
 from tools.text import one_line
 
 _PROBE_TIMEOUT_S = 20.0  # normally 30 ms; a cold disk on a busy machine is slower
@@ -23,7 +23,8 @@ _PROBE_TIMEOUT_S = 20.0  # normally 30 ms; a cold disk on a busy machine is slow
 
 @dataclass(frozen=True, slots=True)
 class SandboxReport:
-    """The outcome. ``name`` is "" when no mechanism works; then the rest says why."""
+    """The outcome. ``name`` is "" when no mechanism works; then the rest says why. Else ``reason``
+    says why none of the stronger ones is used."""
 
     name: str
     reason: str = ""
@@ -36,20 +37,34 @@ def probe() -> SandboxReport:
     return probe_now()
 
 
-def probe_now() -> SandboxReport:
-    """Try the mechanisms without looking at or keeping an earlier answer."""
-    last = SandboxReport("", "no mechanism for this system", "Commands need Linux.")
+def probe_now(key: str = "") -> SandboxReport:
+    """Try the mechanisms without looking at or keeping an earlier answer.
+
+    Args:
+        key: try only the mechanism of this name, as ``bwrap`` or ``landlock``.
+    """
+    reports = []
     for mechanism in MECHANISMS:
-        report = _try(mechanism)
-        if report.name:
-            return report
-        last = report
-    return last
+        if key in ("", mechanism.key):
+            report = _try(mechanism)
+            if report.name:
+                return SandboxReport(report.name, "; ".join(r.reason for r in reports))
+            reports.append(report)
+    if not reports:
+        known = " and ".join(mechanism.key for mechanism in MECHANISMS)
+        return SandboxReport("", f"there is no mechanism {key}", f"The mechanisms are {known}.")
+    # The strongest one says best what to do.
+    return SandboxReport("", "; ".join(report.reason for report in reports), reports[0].hint)
 
 
-def open_sandbox(root: Path) -> tuple[Sandbox | None, SandboxReport]:
-    """Return the sandbox of a workspace, or None with the reason."""
-    report = probe()
+def open_sandbox(root: Path, key: str = "") -> tuple[Sandbox | None, SandboxReport]:
+    """Return the sandbox of a workspace, or None with the reason.
+
+    Args:
+        root: the workspace.
+        key: use only the mechanism of this name; "" takes the strongest that works.
+    """
+    report = probe_now(key) if key else probe()
     if not report.name:
         return None, report
     mechanism = next(known for known in MECHANISMS if known.name == report.name)
@@ -72,8 +87,9 @@ def home_folders() -> tuple[Path, ...]:
 
 
 def _try(mechanism: Mechanism) -> SandboxReport:
-    if not find_trusted(mechanism.program, Path("/nonexistent")):
-        return SandboxReport("", f"{mechanism.program} is not installed", mechanism.install_hint)
+    why, what_next = mechanism.missing(Path("/nonexistent"))
+    if why:
+        return SandboxReport("", why, what_next)
     output = bytearray()
     with tempfile.TemporaryDirectory(prefix="ds4-probe-") as folder:
         root = Path(os.path.realpath(folder))

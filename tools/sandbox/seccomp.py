@@ -10,6 +10,10 @@ filter sees, sockets exist for IPv4 and IPv6 only (the network namespace has not
 loopback), so there are no unix sockets, netlink or vsock. A pair of connected unix sockets is
 allowed, as event loops need it, but not a pair of datagram sockets: those can still send to a
 path.
+
+Where there are no namespaces (``alone=False``), the filter has to keep apart what they would have:
+no sockets at all, no System V or POSIX message queues, shared memory and semaphores by number, no
+limits set on other processes. Nor may a command set the set-user-id bit of a file.
 """
 
 import errno
@@ -87,6 +91,26 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "mknod": (133, None),
     "mknodat": (259, 33),
 }
+# Refused where no IPC namespace is: these reach other programs of the same person.
+_SHARED: dict[str, tuple[int | None, int | None]] = {
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+}
 # Refused as "no such call", so that programs fall back to the older call the filter can judge.
 _ABSENT: dict[str, tuple[int | None, int | None]] = {
     "clone3": (435, 435),  # its flags lie behind a pointer
@@ -96,12 +120,25 @@ _ABSENT: dict[str, tuple[int | None, int | None]] = {
 }
 _SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
 _CLONE, _IOCTL = (56, 220), (16, 29)
+_PRLIMIT64 = (302, 261)
+# Calls that set the mode of a file, and which argument it is.
+_MODES: tuple[tuple[tuple[int | None, int | None], int], ...] = (
+    ((90, None), 1),  # chmod
+    ((91, 52), 1),  # fchmod
+    ((268, 53), 2),  # fchmodat
+    ((452, 452), 2),  # fchmodat2
+)
+_SET_ID_BITS = 0o6000
 
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
 
 
-def assemble_filter(machine: str = "") -> bytes:
+def assemble_filter(machine: str = "", *, alone: bool = True) -> bytes:
     """Return the filter for a machine name as ``uname`` gives it, default this one.
+
+    Args:
+        machine: the processor.
+        alone: the command has process, network and IPC namespaces of its own.
 
     Raises:
         SandboxUnavailable: there is no filter for this machine.
@@ -121,15 +158,22 @@ def assemble_filter(machine: str = "") -> bytes:
     ]
     if machine == "x86_64":
         program += [(_GREATER_EQUAL, 0, 1, _X32_BIT), _refuse(errno.ENOSYS)]
-    for calls, number in ((_REFUSED, errno.EPERM), (_ABSENT, errno.ENOSYS)):
+    refused = _REFUSED if alone else _REFUSED | _SHARED
+    for calls, number in ((refused, errno.EPERM), (_ABSENT, errno.ENOSYS)):
         for numbers in calls.values():
             call = numbers[column]
             if call is not None:
                 program += [(_EQUAL, 0, 1, call), _refuse(number)]
-    program += _when(_SOCKET[column], _socket_rule())
+    program += _when(_SOCKET[column], _socket_rule() if alone else [_refuse(errno.EPERM)])
     program += _when(_SOCKETPAIR[column], _socketpair_rule())
     program += _when(_CLONE[column], _clone_rule())
     program += _when(_IOCTL[column], _ioctl_rule())
+    if not alone:
+        program += _when(_PRLIMIT64[column], _own_process_rule())
+        for numbers, index in _MODES:
+            call = numbers[column]
+            if call is not None:
+                program += _when(call, _set_id_rule(index))
     program.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
 
@@ -184,6 +228,24 @@ def _ioctl_rule() -> list[Instruction]:
         _argument(1),
         (_EQUAL, 1, 0, _TIOCSTI),
         (_EQUAL, 0, 1, _TIOCLINUX),
+        _refuse(errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+
+
+def _own_process_rule() -> list[Instruction]:
+    return [
+        _argument(0),
+        (_EQUAL, 1, 0, 0),
+        _refuse(errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+
+
+def _set_id_rule(index: int) -> list[Instruction]:
+    return [
+        _argument(index),
+        (_ANY_BIT, 0, 1, _SET_ID_BITS),
         _refuse(errno.EPERM),
         (_RETURN, 0, 0, _ALLOW),
     ]

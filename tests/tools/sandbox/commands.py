@@ -37,3 +37,16 @@ def refused(bash: Bash, *commands: str) -> None:
     result = bash(script + "echo finished")
     assert result.text.endswith("finished"), result.text
     assert "succeeded: " not in result.text, (commands, result.text)
+
+
+def alive(mark: str) -> list[str]:
+    """Process ids on this machine whose command line contains the mark."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if mark.encode() in (entry / "cmdline").read_bytes():
+                    found.append(entry.name)
+            except OSError:
+                continue
+    return found

@@ -1,0 +1,319 @@
+"""The small program that confines itself with Landlock and a system call filter, then runs a shell.
+
+It runs in a Python without our packages (``python -I -S``), so it uses the standard library only.
+It stays outside the confinement as the parent of the shell: there is no process namespace, so it
+adopts what the command leaves behind and ends all of it, when the shell ends, on SIGTERM, or when
+the program that started it is gone. A confined process can neither signal nor trace it.
+
+The job is a dictionary, see ``landlock.Landlock.launch``.
+"""
+
+import ctypes
+import os
+import signal
+import stat
+import sys
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on x86-64 and arm64
+_RULE_PATH_BENEATH = 1
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 36, 38, 22
+_PR_CAPBSET_DROP, _PR_SET_SECUREBITS, _PR_CAP_AMBIENT = 24, 28, 47
+_PR_CAP_AMBIENT_CLEAR_ALL, _SECCOMP_MODE_FILTER = 4, 2
+_SECURE_ALL = 0x2F  # no special root, no capabilities kept over a change of user; locked
+_CAPABILITY_VERSION_3 = 0x20080522
+_CLOSE_RANGE, _CLOSE_ON_EXEC = 436, 4
+_POLL_S = 0.25  # how late the end of our parent may be seen
+_WAKING = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _RulesetAttr(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("files", "network", "scoped")]
+
+
+class _PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("rights", ctypes.c_uint64), ("fd", ctypes.c_int32)]
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+
+def main(job):
+    """Do the job; returns the exit code of this program, 0 when the command could be started."""
+    if os.getppid() != job["parent"]:
+        return 1  # it ended before we began
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WAKING)
+    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "becoming a sub-reaper")
+    _tell(job, "child-pid", os.getpid())
+    before, code = _shared_memory(), None
+    temporary = job["temporary"]
+    os.mkdir(temporary, 0o700)
+    failure = ""
+    try:
+        os.mkdir(f"{temporary}/home", 0o700)
+        if job["user"] is not None:
+            for folder in (f"{temporary}/home", temporary):
+                os.chown(folder, *job["user"])
+        ruleset = _ruleset(job)
+        read_end, write_end = os.pipe()  # closed by a successful exec
+        child = os.fork()
+        if child == 0:
+            os.close(read_end)
+            _become_command(job, ruleset, write_end)
+        os.close(write_end)
+        os.close(ruleset)
+        code = _wait(child, job["parent"])
+        with os.fdopen(read_end, "rb") as errors:
+            failure = errors.read().decode("utf-8", "replace") if _is_ready(read_end) else ""
+    except OSError as error:
+        failure = str(error)
+    finally:
+        _sweep()
+        _remove(temporary)
+        _clear_shared_memory(before, job)
+    if failure:
+        sys.stderr.write(failure + "\n")
+        return 1
+    if code is not None:
+        _tell(job, "exit-code", code)
+    return 0
+
+
+def _tell(job, key, value):
+    os.write(job["status"], f'{{"{key}": {value}}}\n'.encode())
+
+
+def _checked(result, what):
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+# --- confining ------------------------------------------------------------------------------------
+
+
+def _ruleset(job):
+    attributes = _RulesetAttr(job["files"], job["network"], job["scoped"])
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    ruleset = _checked(
+        _libc.syscall(_CREATE_RULESET, ctypes.byref(attributes), size, ctypes.c_uint32(0)),
+        "creating a Landlock ruleset",
+    )
+    for path, rights in (*job["rules"], (job["temporary"], job["temporary_rights"])):
+        try:
+            fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue  # gone, or not reachable for this user: then the command needs no right
+        if not stat.S_ISLNK(os.fstat(fd).st_mode):
+            rule = _PathBeneath(rights, fd)
+            _checked(
+                _libc.syscall(
+                    _ADD_RULE, ruleset, _RULE_PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint32(0)
+                ),
+                f"adding a Landlock rule for {path}",
+            )
+        os.close(fd)
+    return ruleset
+
+
+def _become_command(job, ruleset, errors):
+    """Confine this process and replace it by the shell; never returns."""
+    try:
+        _checked(
+            _libc.syscall(_CLOSE_RANGE, 3, ctypes.c_uint(0xFFFFFFFF), _CLOSE_ON_EXEC),
+            "closing descriptors",
+        )
+        _limit(job)
+        os.chdir(job["root"])
+        _drop_privileges(job["user"])
+        _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "giving up new privileges")
+        _checked(
+            _libc.syscall(_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)), "restricting by Landlock"
+        )
+        program = _FilterProgram(len(job["filter"]) // 8, job["filter"])
+        _checked(
+            _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0),
+            "installing the system call filter",
+        )
+        # Python ignores these two, and what is ignored stays so over an exec.
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAKING)
+        os.execve(job["shell"], [job["shell"], "-c", job["command"]], job["environment"])
+    except BaseException as error:
+        os.write(errors, str(error).encode("utf-8", "replace")[:2000] or b"unknown failure")
+    finally:
+        os._exit(127)
+
+
+def _limit(job):
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = job["file_bytes"]
+    size = size if most == resource.RLIM_INFINITY else min(size, most)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    try:  # first to go when the machine runs out of memory
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        pass
+
+
+def _drop_privileges(user):
+    # A child of root loses all capabilities here, or by the change of user; anybody else has none.
+    if os.geteuid() == 0:
+        _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+        for capability in range(64):
+            if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+                break
+        if user is None:
+            _libc.prctl(_PR_SET_SECUREBITS, _SECURE_ALL, 0, 0, 0)
+    if user is not None:
+        os.setgroups([])
+        os.setresgid(user[1], user[1], user[1])
+        os.setresuid(user[0], user[0], user[0])
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)()), "dropping capabilities")
+
+
+# --- ending ---------------------------------------------------------------------------------------
+
+
+def _wait(child, parent):
+    """Wait for the shell; None when it was stopped instead."""
+    while True:
+        signal_info = signal.sigtimedwait(_WAKING, _POLL_S)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return None
+            if pid == 0:
+                break
+            if pid == child:
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
+        if signal_info is not None and signal_info.si_signo != signal.SIGCHLD:
+            return None
+        if os.getppid() != parent:
+            return None
+
+
+def _sweep():
+    """End every process below this one; returns when none is left.
+
+    All are stopped before any is killed, else one that forks could always be a step ahead.
+    """
+    while _reap():
+        stopped = set()
+        while new := _descendants() - stopped:
+            for pid in new:
+                _send(pid, signal.SIGSTOP)
+            stopped |= new
+        for pid in stopped:
+            _send(pid, signal.SIGKILL)
+        signal.sigtimedwait({signal.SIGCHLD}, 0.01)
+
+
+def _reap():
+    """Collect what has ended; False when this process has no children any more."""
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                return True
+        except ChildProcessError:
+            return False
+
+
+def _descendants():
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            if len(fields) > 1 and fields[0] not in (b"Z", b"X"):
+                parents[int(name)] = int(fields[1])
+    found = set()
+    pending = [os.getpid()]
+    children = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    while pending:
+        for pid in children.get(pending.pop(), ()):
+            if pid not in found:
+                found.add(pid)
+                pending.append(pid)
+    return found
+
+
+def _send(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _is_ready(fd):
+    import select
+
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _remove(folder):
+    """Remove a folder with all in it, following no link."""
+    try:
+        os.chmod(folder, 0o700)
+        with os.scandir(folder) as entries:
+            found = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for path, is_folder in found:
+            if is_folder:
+                _remove(path)
+            else:
+                os.unlink(path)
+        os.rmdir(folder)
+    except OSError:
+        pass  # what cannot be removed stays in the temporary folder of the system
+
+
+def _shared_memory():
+    try:
+        return set(os.listdir("/dev/shm"))
+    except OSError:
+        return set()
+
+
+def _clear_shared_memory(before, job):
+    """Remove what the command left in /dev/shm, unless another program uses it."""
+    user = job["user"][0] if job["user"] is not None else os.geteuid()
+    for name in _shared_memory() - before:
+        path = f"/dev/shm/{name}"
+        try:
+            if os.lstat(path).st_uid == user and not _is_used(path):
+                os.unlink(path)
+        except OSError:
+            pass
+
+
+def _is_used(path):
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/maps", encoding="utf-8", errors="replace") as file:
+                    if path in file.read():
+                        return True
+                for fd in os.listdir(f"/proc/{name}/fd"):
+                    if os.readlink(f"/proc/{name}/fd/{fd}") == path:
+                        return True
+            except OSError:
+                continue
+    return False
