@@ -76,6 +76,25 @@ METAL_KERNELS = {
             ("out",),
             (),
         ),
+        MetalKernel(
+            "tile_product",
+            (*_PACKED, "packed_tile.metal"),
+            "packed_tile_product.metal",
+            ("x", *PLANES, "table", "sizes", "order", "tiles"),
+            ("out",),
+            ("HAS_EXPERTS",),
+        ),
+        MetalKernel(
+            "tile_gate_up",
+            (*_PACKED, "packed_tile.metal"),
+            "packed_tile_gate_up.metal",
+            (
+                *("x", *_planes("gate_"), *_planes("up_"), "table", "sizes"),
+                *("order", "tiles", "weights", "clamp"),
+            ),
+            ("out",),
+            ("K", "HAS_CLAMP"),
+        ),
     )
 }
 

@@ -21,7 +21,11 @@ BODIES = resources.files("mlx_kernels.gpu").joinpath("bodies")
 FORMATS_FILE = "packed_formats.metal"  # a kernel with it in its header is made for each format
 CASES = {case.name: case for case in all_cases()}
 # Kernels whose bytes have no least number: their tiles are read again for other positions.
-NOT_DECODE: dict[str, str] = {}
+NOT_DECODE: dict[str, str] = {
+    metal_name(kernel, type_id): "a tile of weights is read for every 32 positions"
+    for kernel in ("tile_product", "tile_gate_up")
+    for type_id in METAL_FORMATS
+}
 
 
 @cache

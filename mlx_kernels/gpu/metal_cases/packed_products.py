@@ -94,8 +94,7 @@ def experts_case(
         hidden = gate_up(
             *(kernels, mx.array(x), gate, up, n_hidden, chosen, mx.array(factors)), clamp=clamp
         )
-        parts = [gates[ids], ups[ids], x.astype(np.float64)]
-        first = Comparison(hidden, *_swiglu(parts, factors, clamp))
+        first = Comparison(hidden, *swiglu_and_bound(gates[ids], ups[ids], x, factors, clamp))
 
         y = down(kernels, hidden, last, width, chosen)
         there = np.array(hidden).astype(np.float64)
@@ -123,11 +122,11 @@ def experts_case(
     return Case(name if clamp is None else f"{name}, clamp {clamp}", run)
 
 
-def _swiglu(
-    parts: list[np.ndarray], factors: np.ndarray, clamp: float | None
+def swiglu_and_bound(
+    gates: np.ndarray, ups: np.ndarray, x: np.ndarray, factors: np.ndarray, clamp: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Gates [T, K, F, C], ups and x [T, C] -> weighted SwiGLU [T, K, F], and its bound."""
-    gates, ups, x = parts
+    """Gates and ups [T, K, F, C], x [T, C], factors [T, K] -> SwiGLU [T, K, F], and its bound."""
+    x = x.astype(np.float64)
     gated, lifted = (np.einsum("tkfc,tc->tkf", part, x) for part in (gates, ups))
     sizes = [np.einsum("tkfc,tc->tkf", np.abs(part), np.abs(x)) for part in (gates, ups)]
     if clamp is not None:
@@ -154,7 +153,8 @@ def dense_gate_up_case(type_id: int, n_hidden: int, n_columns: int) -> Case:
         wide = x.astype(np.float64)
         wide *= norm / np.sqrt((wide**2).mean() + _EPS)
         gates, ups = np.split(values[None, None], 2, axis=2)
-        comparison = Comparison(hidden, *_swiglu([gates, ups, wide], np.ones((1, 1)), None))
+        expected, bound = swiglu_and_bound(gates, ups, wide, np.ones((1, 1)), None)
+        comparison = Comparison(hidden, expected, bound)
         n_values = n_hidden * n_columns
         least = plane_bytes(type_id, n_values, "gate_") | plane_bytes(type_id, n_values, "up_")
         cached = ("x", "table", "sizes", "ids", "weights", "norm", "eps", "clamp")

@@ -1,0 +1,81 @@
+"""Launches of the Metal tile product: many positions times packed weights, on simdgroup matrices.
+
+Weights are unpacked to float32 on their way into the product, activations and sums are float32.
+"""
+
+from functools import lru_cache
+
+import mlx.core as mx
+
+from mlx_kernels.gpu.grouping import Groups
+from mlx_kernels.gpu.metal_kernels import MetalKernels
+from mlx_kernels.gpu.planar_launches import pair, scalar
+from mlx_kernels.gpu.planar_weight import PlanarWeight
+
+TILE_POSITIONS, _TILE_ROWS = 32, 64  # of packed_tile.metal
+
+
+def tile_product(
+    kernels: MetalKernels, x: mx.array, weight: PlanarWeight, groups: Groups | None = None
+) -> mx.array:
+    """x [R, C] times weight transposed -> [R, N] float32.
+
+    Args:
+        weight: [N, C], or [E N, C] with groups.
+        groups: Row r of x is multiplied by its expert and becomes row ``order[r]``.
+    """
+    n_rows, n_columns = x.shape
+    n_out = weight.shape[0] // (1 if groups is None else groups.n_experts)
+    none = pair(0, 0)
+    n_tiles = -(-n_rows // TILE_POSITIONS) if groups is None else groups.tiles.shape[0]
+    (out,) = kernels.launch(
+        "tile_product",
+        weight.type_id,
+        [
+            *(x, *weight.planes, weight.table, _sizes(n_out, n_columns, n_rows)),
+            *((none, none) if groups is None else (groups.order, groups.tiles)),
+        ],
+        {"HAS_EXPERTS": groups is not None},
+        (-(-n_out // _TILE_ROWS), n_tiles),
+        [(n_rows, n_out)],
+    )
+    return out
+
+
+def tile_gate_up(
+    kernels: MetalKernels,
+    x: mx.array,
+    gate: PlanarWeight,
+    up: PlanarWeight,
+    groups: Groups,
+    weights: mx.array,
+    clamp: float | None,
+) -> mx.array:
+    """weights * swiglu of each choice -> [T K, F] in the order of ``groups``.
+
+    Args:
+        x: [T, C].
+        gate, up: [E F, C] of one type.
+        groups: The choices, expert by expert, in tiles of ``TILE_POSITIONS``.
+        weights: [T, K], of each choice.
+    """
+    n_hidden, n_columns = gate.shape[0] // groups.n_experts, gate.shape[1]
+    (out,) = kernels.launch(
+        "tile_gate_up",
+        gate.type_id,
+        [
+            *(x, *gate.planes, *up.planes, gate.table, pair(n_hidden, n_columns)),
+            *(groups.order, groups.tiles, weights, scalar(clamp or 0.0)),
+        ],
+        {"K": weights.shape[1], "HAS_CLAMP": clamp is not None},
+        (-(-n_hidden // (_TILE_ROWS // 2)), groups.tiles.shape[0]),
+        [(groups.order.shape[0], n_hidden)],
+    )
+    return out
+
+
+@lru_cache(maxsize=256)
+def _sizes(n_out: int, n_columns: int, n_rows: int) -> mx.array:
+    array = mx.array([n_out, n_columns, n_rows], mx.int32)
+    mx.eval(array)
+    return array
