@@ -6,6 +6,9 @@ compute in one or two kernels, or, as the plain versions do, in many array opera
     attention     hc_pre · project · store · queries · select · attention · output
     feed-forward  hc_pre · route · feed_forward
 
+A network calls the two sublayers, ``attention_sublayer`` and ``feed_forward_sublayer``; these are
+their steps, in ``deepseek_v4_sublayers.py``. A world may have fewer steps for a decoded position.
+
 Precision. Everything that decides what is stored or chosen (hyper-connections, compressor, indexer,
 router) is a product of float32 activations with float weights, summed in float32: an *exact*
 matrix. The other matrices are those of ``Ops.matrix``, whose products may round activations.
@@ -195,6 +198,18 @@ class DeepseekV4Ops(Protocol):
 
     def streams(self, embedded: Array, n_streams: int) -> Array:
         """Copy embedded tokens [T, D] to every stream -> [T, h, D]."""
+
+    def attention_sublayer(self, streams: Array, layer: Layer, state: LayerState) -> Array:
+        """Add what earlier positions say to the streams [T, h, D], and append T positions.
+
+        What this and ``feed_forward_sublayer`` return is for the other, and for ``settle``.
+        """
+
+    def feed_forward_sublayer(self, streams: Array, layer: Layer, token_ids: np.ndarray) -> Array:
+        """Add what follows from each position by itself; ``token_ids`` [T] int32."""
+
+    def settle(self, streams: Array) -> Array:
+        """Return the streams [T, h, D] after the last sublayer of a run."""
 
     def hc_pre(self, streams: Array, hyper: HyperWeights, shape: NetworkShape) -> tuple[Array, Mix]:
         """Mix the streams [T, h, D] to a sublayer's normalised input [T, D]."""

@@ -28,7 +28,7 @@ from engine.families.base import Array
 from engine.families.deepseek_v4.cache import DeepseekV4Cache
 from engine.families.deepseek_v4.config import DeepseekV4Config
 from mlx_kernels.blocks import PackedMatrix
-from mlx_kernels.deepseek_v4_ops import Layer, LayerState
+from mlx_kernels.deepseek_v4_ops import Layer
 from mlx_kernels.ops import Ops
 
 
@@ -104,9 +104,9 @@ class DeepseekV4Model:
         """
         for i in range(first, last):
             layer = self._weights.layers[i]
-            hidden = self._attention(layer, hidden, cache.states[i])
-            hidden = self._feed_forward(layer, hidden, token_ids)
-        return hidden
+            hidden = self._v4.attention_sublayer(hidden, layer, cache.states[i])
+            hidden = self._v4.feed_forward_sublayer(hidden, layer, token_ids)
+        return self._v4.settle(hidden)
 
     def head(self, hidden: Array) -> np.ndarray:
         """Mix the streams [T, h, D], norm, output matrix -> logits [T, V], NumPy float32."""
@@ -114,22 +114,3 @@ class DeepseekV4Model:
         assert head is not None
         mixed = self._v4.hc_head(hidden, head.hc_fn, head.hc_scale, head.hc_base, shape)  # [T, D]
         return self._ops.to_host(self._v4.logits(mixed, head.norm, shape.eps, head.output))
-
-    def _attention(self, layer: Layer, streams: Array, state: LayerState) -> Array:
-        """Add what earlier positions say: [T, h, D] -> [T, h, D]. Appends T positions."""
-        v4 = self._v4
-        x, mix = v4.hc_pre(streams, layer.attn_hyper, layer.shape)  # [T, D]
-        projections = v4.project(x, layer)
-        # A token sees its own row, and the compressed row that it completes.
-        v4.store(projections, layer, state)
-        queries, index_queries = v4.queries(projections, layer, state)  # [T, H, d], [T, Hi, di]
-        selection = v4.select(index_queries, projections, layer, state)
-        mixed = v4.attention(queries, selection, layer, state)  # [T, H d]
-        return v4.output(mixed, layer, streams, mix)
-
-    def _feed_forward(self, layer: Layer, streams: Array, token_ids: np.ndarray) -> Array:
-        """Add what follows from each position by itself: [T, h, D] -> [T, h, D]."""
-        v4 = self._v4
-        x, mix = v4.hc_pre(streams, layer.ffn_hyper, layer.shape)  # [T, D]
-        ids, weights = v4.route(x, layer, token_ids)  # [T, K]
-        return v4.feed_forward(x, ids, weights, layer, streams, mix)

@@ -30,6 +30,7 @@ from mlx_kernels.cpu.linear import Weight, matrix_bytes
 from mlx_kernels.cpu.norm import rms_norm
 from mlx_kernels.deepseek_v4_ops import Layer, NetworkShape, Projections
 from mlx_kernels.deepseek_v4_state import PlainLayerState, state_bytes
+from mlx_kernels.deepseek_v4_sublayers import attention_steps, feed_forward_steps
 from mlx_kernels.deepseek_v4_turns import turns
 
 
@@ -78,6 +79,22 @@ class CpuDeepseekV4Ops:
     def streams(self, embedded: np.ndarray, n_streams: int) -> np.ndarray:
         """See ``DeepseekV4Ops``."""
         return np.repeat(embedded[:, None], n_streams, axis=1)
+
+    def attention_sublayer(
+        self, streams: np.ndarray, layer: Layer, state: PlainLayerState
+    ) -> np.ndarray:
+        """See ``DeepseekV4Ops``."""
+        return attention_steps(self, streams, layer, state)
+
+    def feed_forward_sublayer(
+        self, streams: np.ndarray, layer: Layer, token_ids: np.ndarray
+    ) -> np.ndarray:
+        """See ``DeepseekV4Ops``."""
+        return feed_forward_steps(self, streams, layer, token_ids)
+
+    def settle(self, streams: np.ndarray) -> np.ndarray:
+        """See ``DeepseekV4Ops``."""
+        return streams
 
     def project(self, x: np.ndarray, layer: Layer) -> Projections:
         """See ``DeepseekV4Ops``."""

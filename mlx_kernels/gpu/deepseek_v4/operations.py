@@ -13,6 +13,7 @@ import numpy as np
 from mlx_kernels.blocks import PackedMatrix
 from mlx_kernels.deepseek_v4_ops import SLACK_TOKENS, Layer, NetworkShape, Projections
 from mlx_kernels.deepseek_v4_state import PlainLayerState, state_bytes
+from mlx_kernels.deepseek_v4_sublayers import attention_steps, feed_forward_steps
 from mlx_kernels.deepseek_v4_turns import turns
 from mlx_kernels.gpu.deepseek_v4 import hyper_connection
 from mlx_kernels.gpu.deepseek_v4.attention import Selection, attention
@@ -78,6 +79,22 @@ class MlxDeepseekV4Ops:
     def streams(self, embedded: mx.array, n_streams: int) -> mx.array:
         """See ``DeepseekV4Ops``."""
         return mx.repeat(embedded[:, None], n_streams, axis=1)
+
+    def attention_sublayer(
+        self, streams: mx.array, layer: Layer, state: PlainLayerState
+    ) -> mx.array:
+        """See ``DeepseekV4Ops``."""
+        return attention_steps(self, streams, layer, state)
+
+    def feed_forward_sublayer(
+        self, streams: mx.array, layer: Layer, token_ids: np.ndarray
+    ) -> mx.array:
+        """See ``DeepseekV4Ops``."""
+        return feed_forward_steps(self, streams, layer, token_ids)
+
+    def settle(self, streams: mx.array) -> mx.array:
+        """See ``DeepseekV4Ops``."""
+        return streams
 
     def project(self, x: mx.array, layer: Layer) -> Projections:
         """See ``DeepseekV4Ops``."""
