@@ -18,6 +18,7 @@
 #define __global__
 #define __forceinline__ inline
 #define __restrict__
+#define __shared__ static // of a kernel's own arrays: one block runs at a time
 
 using std::max;
 using std::min;
@@ -38,7 +39,7 @@ namespace emulated {
 constexpr int WARP = 32, STACK_BYTES = 64 << 10, GUARD_BYTES = 4096;
 constexpr uint8_t UNWRITTEN = 0xff; // as floats: NaN
 
-struct Copy { uint8_t* to; const uint8_t* from; int n_bytes; };
+struct Copy { uint8_t* to; const uint8_t* from; int n_bytes, n_zeroed; };
 struct Thread {
   ucontext_t context;
   std::vector<Copy> copies; // asked for, not waited for
@@ -151,6 +152,8 @@ inline float half_value(uint32_t bits) {
 
 inline void __syncthreads() { emulated::meet(emulated::block, emulated::n_alive); }
 
+inline void __syncwarp() { emulated::meet(emulated::warps[emulated::current / emulated::WARP], emulated::WARP); }
+
 template <class T>
 T __shfl_xor_sync(uint32_t mask, T value, int step) {
   static_assert(sizeof(T) == 4);
@@ -160,6 +163,24 @@ T __shfl_xor_sync(uint32_t mask, T value, int step) {
   const emulated::Message* all = emulated::exchange(mine);
   memcpy(&value, all[(threadIdx.x % 32) ^ step].words, 4);
   return value;
+}
+
+// Another thread's value; a lane outside the warp leaves the thread's own, as CUDA says of shuffles up.
+template <class T>
+T shuffled(uint32_t mask, T value, int lane) {
+  static_assert(sizeof(T) == 4);
+  if (mask != 0xffffffffu) emulated::fail("a shuffle of a part of a warp");
+  emulated::Message mine{};
+  memcpy(mine.words, &value, 4);
+  const emulated::Message* all = emulated::exchange(mine);
+  if (lane >= 0 && lane < 32) memcpy(&value, all[lane].words, 4);
+  return value;
+}
+template <class T>
+T __shfl_sync(uint32_t mask, T value, int lane) { return shuffled(mask, value, lane & 31); }
+template <class T>
+T __shfl_up_sync(uint32_t mask, T value, int step) {
+  return shuffled(mask, value, int(threadIdx.x % 32) - step);
 }
 
 template <class T>
@@ -178,6 +199,9 @@ inline int __float2int_rn(float f) {
   if (std::isnan(f)) return 0;
   if (std::fabs(f) >= 2147483648.0f) return f > 0 ? INT32_MAX : INT32_MIN;
   return int(std::nearbyintf(f));
+}
+inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
+  return uint32_t((uint64_t(high) << 32 | low) >> (shift & 31));
 }
 inline int __popc(uint32_t x) { return __builtin_popcount(x); }
 
@@ -245,17 +269,49 @@ inline void ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(
     for (int k = 0; k < 16; k++) *sums[i] += a(g + 8 * (i >> 1), k) * b(k, 2 * t + (i & 1));
 }
 
+inline void mma_of_bytes(int* d, const uint32_t* operands, bool is_signed, const int* sums) {
+  emulated::Message mine{};
+  memcpy(mine.words, operands, 6 * 4);
+  const emulated::Message* all = emulated::exchange(mine);
+  int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  for (int i = 0; i < 4; i++) {
+    int row = g + 8 * (i >> 1), column = 2 * t + (i & 1), sum = sums[i];
+    for (int k = 0; k < 32; k++) {
+      uint32_t a = all[(row & 7) * 4 + (k & 15) / 4].words[(row >> 3) + 2 * (k >> 4)] >> (8 * (k & 3)) & 255;
+      uint32_t b = all[column * 4 + (k & 15) / 4].words[4 + (k >> 4)] >> (8 * (k & 3)) & 255;
+      sum += (is_signed ? int(int8_t(a)) : int(a)) * int(int8_t(b));
+    }
+    d[i] = sum;
+  }
+}
+#define MMA_OF_BYTES(NAME, IS_SIGNED)                                                                    \
+  inline void NAME(int& d0, int& d1, int& d2, int& d3, uint32_t a0, uint32_t a1, uint32_t a2,            \
+                   uint32_t a3, uint32_t b0, uint32_t b1, int c0, int c1, int c2, int c3) {              \
+    const uint32_t operands[6] = {a0, a1, a2, a3, b0, b1};                                               \
+    const int sums[4] = {c0, c1, c2, c3};                                                                \
+    int d[4];                                                                                            \
+    mma_of_bytes(d, operands, IS_SIGNED, sums);                                                          \
+    d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];                                                          \
+  }
+MMA_OF_BYTES(ptx_mma_sync_aligned_m16n8k32_row_col_s32_s8_s8_s32, true)
+MMA_OF_BYTES(ptx_mma_sync_aligned_m16n8k32_row_col_s32_u8_s8_s32, false)
+
 // The bytes arrive when they are waited for, as late as the hardware may bring them.
 inline void ptx_cp_async_cg_shared_global(uint32_t to, const void* from, int n_bytes) {
   auto* source = static_cast<const uint8_t*>(from);
   if (to % 16 || reinterpret_cast<uintptr_t>(source) % 16) return emulated::fail("a copy that is not aligned");
-  emulated::threads[emulated::current].copies.push_back({emulated::shared_start + to, source, n_bytes});
+  emulated::threads[emulated::current].copies.push_back({emulated::shared_start + to, source, n_bytes, 16});
+}
+inline void ptx_cp_async_ca_shared_global(uint32_t to, const void* from) {
+  auto* source = static_cast<const uint8_t*>(from);
+  if (to % 4 || reinterpret_cast<uintptr_t>(source) % 4) return emulated::fail("a copy that is not aligned");
+  emulated::threads[emulated::current].copies.push_back({emulated::shared_start + to, source, 4, 4});
 }
 inline void ptx_cp_async_commit_group() {}
 inline void ptx_cp_async_wait_group() {
   auto& copies = emulated::threads[emulated::current].copies;
   for (const auto& c : copies) {
-    memset(c.to, 0, 16);
+    memset(c.to, 0, c.n_zeroed);
     memcpy(c.to, c.from, c.n_bytes);
   }
   copies.clear();
