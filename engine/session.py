@@ -42,12 +42,14 @@ class Session:
         fingerprint: str,
         chunk_tokens: int = DEFAULT_CHUNK_TOKENS,
     ) -> None:
+        """``chunk_tokens``: positions of a prompt at a time, where the model names no number."""
         self.ctx = ctx
         self._model = model
         self.tokenizer = tokenizer
         self._stop_ids = frozenset(stop_ids)
         self._fingerprint = fingerprint
-        self._chunk_tokens = chunk_tokens
+        asked = getattr(model, "chunk_tokens", None)
+        self._chunk_tokens = chunk_tokens if asked is None else asked(ctx)
         self._cache = model.new_cache(ctx)
         self._tokens: list[int] = []
         self._logits: np.ndarray | None = np.zeros(0, np.float32)  # None: compute again

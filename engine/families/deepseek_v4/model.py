@@ -27,6 +27,7 @@ import numpy as np
 from engine.families.base import Array
 from engine.families.deepseek_v4.cache import DeepseekV4Cache
 from engine.families.deepseek_v4.config import DeepseekV4Config
+from engine.families.deepseek_v4.scratch import bytes_per_position, chunk_tokens
 from mlx_kernels.blocks import PackedMatrix
 from mlx_kernels.deepseek_v4_ops import Layer
 from mlx_kernels.ops import Ops
@@ -88,6 +89,12 @@ class DeepseekV4Model:
             },
             ctx,
         )
+
+    def chunk_tokens(self, ctx: int) -> int:
+        """Positions of a prompt that one call should get, from the memory that is free now."""
+        ratios = [layer.ratio for layer in self._weights.layers.values()]
+        position_bytes = bytes_per_position(self.config, ratios, ctx)
+        return chunk_tokens(self._ops.device, self._ops.free_bytes(), position_bytes)
 
     def embed(self, token_ids: np.ndarray) -> Array:
         """Look up token ids [T] -> streams [T, h, D], all alike."""

@@ -7,6 +7,7 @@ from engine.errors import ModelFileError
 from engine.families.base import LoadProgress
 from engine.families.deepseek_v4.config import DeepseekV4Config, read_config
 from engine.families.deepseek_v4.model import DeepseekV4Model
+from engine.families.deepseek_v4.scratch import SMALLEST_CHUNK, bytes_per_position
 from engine.families.deepseek_v4.tensors import EMBEDDING, Part, check_part, needs
 from engine.families.deepseek_v4.weights import as_matrix, load_weights
 from engine.families.loading import WeightLoader
@@ -14,7 +15,6 @@ from engine.gguf_file import GgufFile
 from mlx_kernels.blocks import BLOCK
 from mlx_kernels.ops import Ops
 
-_CHUNK_TOKENS = 512  # the most that one call of the network gets
 _FOUR_BITS = ("Q4_K", "MXFP4")  # what antirez/ds4 counts as 4-bit experts
 _EXACT = ("hc_", "compressor", "indexer", "ffn_gate_inp")  # in the names of exact matrices
 
@@ -85,20 +85,9 @@ class DeepseekV4Plan:
         return sum(v4.state_bytes(shape, ratio, n_tokens) for ratio in ratios)
 
     def scratch_bytes(self, ops: Ops, ctx: int) -> int:
-        """Memory of a chunk's activations, all in float32, from the shapes.
-
-        Streams three times (old, new, a sum of both), the heads and what they read twice, the
-        experts' hidden values, and for each position the indexer's scores of all rows.
-        """
-        shape = self.config.shape
-        values = 3 * shape.n_streams * shape.n_embd
-        values += 2 * shape.n_heads * shape.head_dim
-        values += 2 * shape.index_heads * shape.index_dim
-        values += (shape.n_used + 1) * 3 * self.config.n_ff
-        values += shape.n_groups * self.config.output_rank
-        if 4 in self.config.ratios[self.part.first : self.part.last]:
-            values += 2 * (ctx // 4)  # scores, and a sorted copy
-        return 4 * _CHUNK_TOKENS * values
+        """Memory of the shortest chunk's activations, all in float32, from the shapes."""
+        ratios = self.config.ratios[self.part.first : self.part.last]
+        return SMALLEST_CHUNK * bytes_per_position(self.config, ratios, ctx)
 
     def load(
         self, ops: Ops, progress: LoadProgress | None, cancel: Event | None
