@@ -14,7 +14,13 @@
 ``marks``          what a person decided about a session: its name, a pin
 ``folder``         names in the folder, and leftovers of crashed programs
 ``system_slots``   checkpoints of the system prompt
+``streams``        files whose bytes are counted and hashed on the way
+``journal``        the layout of a journal: heads, records, what of a file is valid
+``journal_writer`` appending to one, and what reaches the disk when
+``journal_state``  a state and its journal put together
+``session_file``   one session from all of its files
 ``store``          save, load, list, delete
+``keeper``         one open conversation: appends, and folds them into its checkpoint
 ``upkeep``         name, pin, strip, verify, search
 ``budget``         what is worth least, and making room
 ``prefix_lookup``  the longest saved text that a prompt begins with
@@ -27,6 +33,10 @@ __all__ = [
     "errors",
     "folder",
     "identity",
+    "journal",
+    "journal_state",
+    "journal_writer",
+    "keeper",
     "kvc",
     "llama_payload",
     "locks",
@@ -35,8 +45,10 @@ __all__ = [
     "prefix_lookup",
     "record",
     "safe_file",
+    "session_file",
     "side_file",
     "store",
+    "streams",
     "system_slots",
     "upkeep",
 ]

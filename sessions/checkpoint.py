@@ -3,17 +3,18 @@
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from engine.state import SessionState
 from sessions import kvc
 from sessions.codecs import codec_for_family, codec_for_model_id
-from sessions.errors import CheckpointError, TextOnly
+from sessions.errors import CheckpointError, ChecksumError, TextOnly
 from sessions.payload import PayloadCodec, PayloadSummary
 from sessions.safe_file import open_regular
+from sessions.streams import Digest, Progress, WatchedFile
 
 # 31 December 9999: the last day that every screen can show. A damaged header may say more.
 MAX_TIME_S = 253_402_300_799
@@ -52,26 +53,33 @@ class Checkpoint:
             return PayloadSummary("", hashlib.sha256(self.text()).hexdigest())
         return self.codec.summary(self.file, self.envelope)
 
-    def payload_sha256(self) -> str:
-        """Hash the payload; hex digits."""
-        digest = hashlib.sha256()
-        self.file.seek(self.envelope.payload_offset)
-        left = self.header.payload_bytes
-        while left:
-            piece = kvc.read_exactly(self.file, min(left, _PIECE_BYTES))
-            digest.update(piece)
-            left -= len(piece)
-        return digest.hexdigest()
-
     def token_ids(self) -> tuple[int, ...]:
         """Return the tokens of the payload, none where it was stripped. Nothing is verified."""
         return () if self.is_stripped else self.codec.token_ids(self.file, self.envelope)
 
-    def state(self, text: bytes) -> SessionState:
-        """Read and verify the payload; ``text`` is what ``text()`` returned.
+    def tool_map(self) -> list[tuple[str, bytes]]:
+        """Return the exact tool calls of the conversation by their ids, oldest text first."""
+        return kvc.read_tool_map(self.file, self.envelope)
+
+    def state(
+        self,
+        text: bytes,
+        *,
+        sha256: str = "",
+        room: int = 0,
+        progress: Progress | None = None,
+    ) -> SessionState:
+        """Read and verify the payload.
+
+        Args:
+            text: what ``text()`` returned.
+            sha256: of the payload, hex; "" where nobody knows it.
+            room: see ``PayloadCodec.read``.
+            progress: called after each piece.
 
         Raises:
             TextOnly: there is none.
+            ChecksumError: it isn't what was written.
             CheckpointError: it is damaged.
         """
         if self.is_stripped:
@@ -79,12 +87,44 @@ class Checkpoint:
                 "only its text was kept",
                 f"Load it with --prefill: its {self.header.tokens} tokens are then read again.",
             )
-        return self.codec.read(self.file, self.envelope, text)
+        digest = hashlib.sha256() if sha256 else None
+        watched = WatchedFile(self.file, self.header.payload_bytes, progress, digest)
+        problem: CheckpointError | None = None
+        try:
+            state = self.codec.read(cast(BinaryIO, watched), self.envelope, text, room)
+        except CheckpointError as error:
+            problem = error
+        if digest is not None:
+            if problem is not None:  # the checksum tells whether the bytes or the writer is wrong
+                digest = self._payload_digest()
+            if digest.hexdigest() != sha256:
+                raise ChecksumError(
+                    f"checksum of the state is {digest.hexdigest()[:16]}, expected {sha256[:16]}",
+                    "The file is damaged: load another session.",
+                ) from problem
+        if problem is not None:
+            raise problem
+        return state
+
+    def _payload_digest(self) -> "hashlib._Hash":
+        digest = hashlib.sha256()
+        self.file.seek(self.envelope.payload_offset)
+        left = self.header.payload_bytes
+        while left:
+            piece = kvc.read_exactly(self.file, min(left, _PIECE_BYTES))
+            digest.update(piece)
+            left -= len(piece)
+        return digest
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[Checkpoint]:
+def opened(path: Path, *, of_may21: bool = False) -> Iterator[Checkpoint]:
     """Open a checkpoint.
+
+    Args:
+        path: the file.
+        of_may21: take one of the earlier revision too. The program that wrote it computed slightly
+            differently, so its state is only taken where a person asked for it.
 
     Raises:
         ForeignFile: it is sound and belongs to another program or family.
@@ -93,7 +133,7 @@ def opened(path: Path) -> Iterator[Checkpoint]:
     """
     with open_regular(path) as file:
         envelope = kvc.read_envelope(file)
-        yield Checkpoint(file, envelope, _codec_of(envelope.header))
+        yield Checkpoint(file, envelope, _codec_of(envelope.header, of_may21))
 
 
 def write(
@@ -105,8 +145,25 @@ def write(
     created_at: int,
     last_used: int,
     title: bytes | None = None,
+    tool_map: Sequence[tuple[str, bytes]] = (),
+    profile: kvc.Profile = kvc.Profile.DS4,
+    progress: Progress | None = None,
+    digest: Digest | None = None,
 ) -> Checkpoint:
     """Write a whole file into ``out``, which must be empty, and return it as it can be read.
+
+    Args:
+        out: an empty file.
+        state: what is written.
+        text: the rendering of its tokens.
+        reason: kept in the header.
+        created_at: Unix seconds.
+        last_used: Unix seconds.
+        title: the title trailer, of a session.
+        tool_map: exact tool calls by id, of anything but a session: there is room for one trailer.
+        profile: which revision of the C program is to read it. The earlier one knows no titles.
+        progress: called after each piece of the payload.
+        digest: gets every byte of the payload.
 
     Raises:
         CheckpointError: the state can't be saved.
@@ -118,7 +175,7 @@ def write(
     header = kvc.Header(
         quant_bits=quant_bits,
         reason=reason,
-        flags=0 if title is None else kvc.FLAG_TITLE,
+        flags=(0 if title is None else kvc.FLAG_TITLE) | (kvc.FLAG_TOOL_MAP if tool_map else 0),
         model_id=model_id,
         tokens=len(state.tokens),
         hits=0,
@@ -126,8 +183,14 @@ def write(
         created_at=created_at,
         last_used=last_used,
         payload_bytes=codec.n_bytes(state),
+        profile=profile,
     )
-    kvc.write(out, header, text, lambda file: codec.write(state, text, file), title)
+
+    def write_payload(file: BinaryIO) -> None:
+        watched = WatchedFile(file, header.payload_bytes, progress, digest)
+        codec.write(state, text, cast(BinaryIO, watched), profile)
+
+    kvc.write(out, header, text, write_payload, title, tool_map)
     return Checkpoint(out, kvc.read_envelope(out), codec)
 
 
@@ -150,9 +213,10 @@ class ForeignFile(CheckpointError):
     """A sound checkpoint of another program, or of a family that we don't read yet."""
 
 
-def _codec_of(header: kvc.Header) -> PayloadCodec:
+def _codec_of(header: kvc.Header, of_may21: bool = False) -> PayloadCodec:
     codec = codec_for_model_id(header.model_id)
-    if codec is None or header.profile is not kvc.Profile.DS4:
+    is_ours = header.profile is kvc.Profile.DS4 or of_may21
+    if codec is None or not is_ours:
         raise ForeignFile(
             f"written for the model family {header.model_id} "
             f"(profile {header.profile.name.lower()}), which isn't read here",

@@ -24,6 +24,7 @@ and never offered as a session of this revision.
 The format has neither a fingerprint of the weights nor a checksum: the side file has both.
 """
 
+import dataclasses
 import hashlib
 import struct
 from collections.abc import Iterator
@@ -164,7 +165,7 @@ class DeepseekV4Payload:
         shape, _ = _read_shape(file, envelope)
         return tuple(_read_values(file, shape.n_tokens, "<u4").tolist())
 
-    def read(self, file: BinaryIO, envelope: Envelope, text: bytes) -> SessionState:
+    def read(self, file: BinaryIO, envelope: Envelope, text: bytes, room: int = 0) -> SessionState:
         """Read a payload. The fingerprint of the state is empty: the format has none."""
         shape, _ = _read_shape(file, envelope)
         token_ids = _read_values(file, shape.n_tokens, "<u4")
@@ -175,8 +176,11 @@ class DeepseekV4Payload:
                 f"its counts of compressed rows are not those of {shape.n_tokens} tokens", _DAMAGED
             )
         arrays = {}
-        for name, (n_rows, width), dtype in shape.arrays():
-            array = np.empty((n_rows, width), dtype)
+        roomy = dataclasses.replace(shape, n_tokens=max(shape.n_tokens, room))
+        for (name, (n_rows, width), dtype), (_, (n_memory, _), _) in zip(
+            shape.arrays(), roomy.arrays(), strict=True
+        ):
+            array = np.empty((n_memory, width), dtype)[:n_rows]
             for start in range(0, n_rows, _ROWS_AT_A_TIME):
                 rows = array[start : start + _ROWS_AT_A_TIME]
                 rows[:] = _read_values(file, rows.size, "<f4").reshape(rows.shape)

@@ -9,7 +9,8 @@
     anywhere after    ...     ignored
 
 All integers are little-endian and nothing is aligned. A title trailer is its length, u32, and its
-bytes. The header, with the profile ``ds4`` that we write:
+bytes; a tool map is what ``engine.chat.replay`` calls KTM. The header, with the profile ``ds4``
+that we write:
 
     offset  type   field          profile ds4-may21, which is only read
     0       3 s    magic "KVC"
@@ -32,11 +33,14 @@ Every length is compared with the size of the file before anything is read or al
 
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import BinaryIO
 
+import numpy as np
+
+from engine.chat.replay import read_ktm, write_ktm
 from sessions.errors import CheckpointError
 
 MAGIC = b"KVC"
@@ -47,6 +51,7 @@ MAX_TEXT_BYTES = 2**32 - 1
 FLAG_TOOL_MAP = 1
 FLAG_TITLE = 8
 
+_MAX_TOOL_MAP_BYTES = 1 << 30  # twice what the program remembers
 _HEADER = struct.Struct("<3sBBBBBIIIB3sQQQ")
 _U32 = struct.Struct("<I")
 _QUANT_BITS = (2, 4)
@@ -228,6 +233,17 @@ def read_title(file: BinaryIO, envelope: Envelope) -> bytes | None:
     return read_exactly(file, title_bytes)
 
 
+def read_tool_map(file: BinaryIO, envelope: Envelope) -> list[tuple[str, bytes]]:
+    """Return the tool map: (id of a call, its exact bytes). It is memory for a replay and no part
+    of the state, so a damaged one gives what can be read of it, and never an error."""
+    flags = envelope.header.flags
+    if not flags & FLAG_TOOL_MAP or flags & FLAG_TITLE:
+        return []
+    file.seek(envelope.payload_end)
+    left = max(0, envelope.file_bytes - envelope.payload_end)
+    return read_ktm(file.read(min(left, _MAX_TOOL_MAP_BYTES)))
+
+
 def read_exactly(file: BinaryIO, n_bytes: int) -> bytes:
     """Return the next ``n_bytes``, which the caller has found to be inside the file.
 
@@ -240,12 +256,29 @@ def read_exactly(file: BinaryIO, n_bytes: int) -> bytes:
     return data
 
 
+def read_into(file: BinaryIO, array: np.ndarray) -> None:
+    """Fill a C-contiguous array, which the caller has found to be inside the file.
+
+    Raises:
+        CheckpointError: the file became shorter meanwhile.
+    """
+    view = memoryview(array.reshape(-1).view(np.uint8))
+    done = 0
+    while done < len(view):
+        n_bytes = file.readinto(view[done:])  # type: ignore[attr-defined] # BinaryIO hides it
+        if not n_bytes:
+            missing = len(view) - done
+            raise CheckpointError(f"the file ended {missing} bytes early", _INCOMPLETE)
+        done += n_bytes
+
+
 def write(
     out: BinaryIO,
     header: Header,
     text: bytes,
     write_payload: Callable[[BinaryIO], None],
     title: bytes | None = None,
+    tool_map: Sequence[tuple[str, bytes]] = (),
 ) -> int:
     """Write a whole file and return its size.
 
@@ -256,8 +289,12 @@ def write(
         text: at most ``MAX_TEXT_BYTES``.
         write_payload: writes the payload at the current position.
         title: the title trailer.
+        tool_map: the tool map trailer, see ``engine.chat.replay``. No file has both.
     """
     assert bool(header.flags & FLAG_TITLE) == (title is not None)
+    assert bool(header.flags & FLAG_TOOL_MAP) == bool(tool_map)
+    if title is not None and tool_map:
+        raise ValueError("a checkpoint has room for a title or a tool map, not for both")
     if len(text) > MAX_TEXT_BYTES:
         raise CheckpointError(
             f"the text has {len(text)} bytes, a checkpoint holds {MAX_TEXT_BYTES}",
@@ -272,4 +309,5 @@ def write(
     if title is not None:
         out.write(_U32.pack(len(title)))
         out.write(title)
+    out.write(write_ktm(tool_map))
     return out.tell()

@@ -34,7 +34,7 @@ import numpy as np
 
 from engine.state import SessionState
 from sessions.errors import CheckpointError, ChecksumError
-from sessions.kvc import Envelope, Profile, read_exactly
+from sessions.kvc import Envelope, Profile, read_exactly, read_into
 from sessions.payload import PayloadSummary
 
 MAGIC = b"DS4LLAMA"
@@ -112,8 +112,15 @@ class LlamaPayload:
         """Check that ``state`` can be written and return the size of its payload."""
         return _shape_of(state).n_bytes
 
-    def write(self, state: SessionState, text: bytes, out: BinaryIO) -> None:
+    def write(
+        self, state: SessionState, text: bytes, out: BinaryIO, profile: Profile = Profile.DS4
+    ) -> None:
         """Write the payload that belongs to ``text``."""
+        if profile is not Profile.DS4:
+            raise CheckpointError(
+                f"states of the llama family have no form of the profile {profile.name.lower()}",
+                "Save it without a profile.",
+            )
         shape = _shape_of(state)
         digest = _digest_of(text)
         for part in _parts(state, shape):
@@ -134,7 +141,7 @@ class LlamaPayload:
         file.seek(envelope.payload_offset + _HEADER.size)
         return tuple(np.frombuffer(read_exactly(file, 4 * shape.n_tokens), "<u4").tolist())
 
-    def read(self, file: BinaryIO, envelope: Envelope, text: bytes) -> SessionState:
+    def read(self, file: BinaryIO, envelope: Envelope, text: bytes, room: int = 0) -> SessionState:
         """Read and verify a payload."""
         shape = _read_shape(file, envelope)
         digest = _digest_of(text)
@@ -142,8 +149,9 @@ class LlamaPayload:
         try:
             token_ids = np.empty(shape.n_tokens, "<u4")
             logits = np.empty(shape.n_vocab, "<f4")
+            memory = (max(shape.n_tokens, room), *shape.rows[1:])
             arrays = {
-                f"layers.{layer}.{name}": np.empty(shape.rows, "<f2")
+                f"layers.{layer}.{name}": np.empty(memory, "<f2")[: shape.n_tokens]
                 for layer in range(shape.n_layers)
                 for name in "kv"
             }
@@ -155,8 +163,7 @@ class LlamaPayload:
         file.seek(envelope.payload_offset + _HEADER.size)
         for array in (token_ids, logits, *arrays.values()):
             for piece in _pieces(array):
-                if _read_into(file, piece) != len(piece):
-                    raise CheckpointError("the file ended while it was read", _DAMAGED)
+                read_into(file, np.frombuffer(piece, np.uint8))
                 digest.update(piece)
         expected = read_exactly(file, DIGEST_BYTES)
         if digest.digest() != expected:
@@ -281,14 +288,3 @@ def _digest_of(text: bytes) -> _Digest:
     digest = hashlib.sha256(len(text).to_bytes(8, "little"))
     digest.update(text)
     return digest
-
-
-def _read_into(file: BinaryIO, piece: memoryview) -> int:
-    """Fill ``piece`` from the file; return fewer bytes than its length at the end of the file."""
-    done = 0
-    while done < len(piece):
-        n_bytes = file.readinto(piece[done:])  # type: ignore[attr-defined] # BinaryIO hides it
-        if not n_bytes:
-            break
-        done += n_bytes
-    return done

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from engine.state import SessionState
-from sessions.kvc import Envelope
+from sessions.kvc import Envelope, Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,14 @@ class PayloadCodec(Protocol):
             CheckpointError: its arrays are not those of the family.
         """
 
-    def write(self, state: SessionState, text: bytes, out: BinaryIO) -> None:
-        """Write the payload that belongs to ``text``."""
+    def write(
+        self, state: SessionState, text: bytes, out: BinaryIO, profile: Profile = Profile.DS4
+    ) -> None:
+        """Write the payload that belongs to ``text``, in pieces of some megabytes.
+
+        Raises:
+            CheckpointError: there is no form of it for this revision of the C program.
+        """
 
     def summary(self, file: BinaryIO, envelope: Envelope) -> PayloadSummary:
         """Read the fixed part of a payload.
@@ -56,8 +62,15 @@ class PayloadCodec(Protocol):
             CheckpointError: as ``summary``.
         """
 
-    def read(self, file: BinaryIO, envelope: Envelope, text: bytes) -> SessionState:
+    def read(self, file: BinaryIO, envelope: Envelope, text: bytes, room: int = 0) -> SessionState:
         """Read and verify a payload.
+
+        Args:
+            file: read from its payload on, front to back, each byte once.
+            envelope: of the file.
+            text: of the file.
+            room: arrays that grow with the tokens begin memory for this many of them, so that a
+                journal can be read behind what is in the file.
 
         Raises:
             CheckpointError: as ``summary``.

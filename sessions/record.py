@@ -19,6 +19,7 @@ class SavedFile:
     path: Path
     id: str  # 40 hex digits
     n_bytes: int
+    stamp: str = ""  # names this version of it, see ``side_file.stamp``
 
 
 @dataclass(frozen=True, slots=True)

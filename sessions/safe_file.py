@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 import stat
@@ -31,7 +32,7 @@ class StagedFile:
     def finish(self) -> None:
         """Bring everything written to the disk. Slow: call it before a lock is taken."""
         self.file.flush()
-        os.fsync(self.file.fileno())
+        to_disk(self.file.fileno())
 
     def publish(self) -> None:
         """Put the finished file in place of the old one, for this and every other process."""
@@ -60,6 +61,26 @@ def staged(path: Path) -> Iterator[StagedFile]:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
         raise
+
+
+def to_disk(descriptor: int) -> None:
+    """Bring a file's bytes and facts to the disk itself."""
+    # On macOS, fsync only reaches the drive's own memory.
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+        except OSError:
+            pass  # a file system that has no such thing
+    os.fsync(descriptor)
+
+
+def data_to_disk(descriptor: int) -> None:
+    """Bring a file's bytes, and the size that they need, to the disk itself."""
+    if hasattr(os, "fdatasync") and not hasattr(fcntl, "F_FULLFSYNC"):
+        os.fdatasync(descriptor)
+    else:
+        to_disk(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

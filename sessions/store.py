@@ -1,8 +1,9 @@
 """The folder of saved conversations: save, load, list, delete.
 
 One conversation is one file, ``<id>.kv`` (see ``kvc``), with our own facts beside it (see
-``side_file``). A file is written under a temporary name and renamed, so every name always shows a
-whole checkpoint. A list reads some hundred bytes of each file. A load verifies every byte.
+``side_file``) and a journal of what came since (see ``session_file``). A file is written under a
+temporary name and renamed, so every name always shows a whole checkpoint. A list reads some
+hundred bytes of each file. A load verifies every byte.
 
 A file is renamed to ``.corrupt`` in one case: all of it was read and its checksum is wrong. A file
 that is too short, or unreadable, may be one that is being copied; it stays where it is. Nothing
@@ -10,7 +11,7 @@ broken is ever deleted.
 """
 
 import contextlib
-import dataclasses
+import hashlib
 import os
 import re
 import time
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from engine.state import SessionState
-from sessions import checkpoint, folder, marks, side_file, system_slots
+from sessions import checkpoint, folder, journal, marks, session_file, side_file, system_slots
 from sessions.checkpoint import Checkpoint, ForeignFile
 from sessions.errors import CheckpointError, ChecksumError
 from sessions.identity import (
@@ -27,13 +28,14 @@ from sessions.identity import (
     normalise_title,
     session_id,
 )
-from sessions.kvc import FLAG_TITLE, Reason
-from sessions.locks import SessionLock, folder_lock, owner_of
+from sessions.kvc import Reason
+from sessions.locks import SessionLock, folder_lock
 from sessions.record import DamagedFile, SavedFile, SessionMeta, SessionRecord
 from sessions.safe_file import make_folder, plain_errors, staged, sync_folder
+from sessions.session_file import LIST_HINT, Restored
+from sessions.streams import Progress
 
 _PREFIX = re.compile(r"[0-9a-f]{1,40}")
-_LIST_HINT = "List the sessions and choose another one."
 _MAX_CANDIDATES = 5  # in a message
 _Records = list[SessionRecord]  # inside the class, `list` is its method
 _Found = list[tuple[SessionRecord, int]]  # with the time of the file, ns
@@ -62,10 +64,12 @@ class SessionStore:
         created_at: int,
         meta: SessionMeta,
         reason: Reason = Reason.AGENT_SESSION,
+        progress: Progress | None = None,
     ) -> SavedFile:
         """Save a conversation; its id follows from ``title`` and ``created_at``.
 
-        An earlier save of the same id is replaced once the new one is safely on the disk.
+        An earlier save of the same id is replaced once the new one is safely on the disk. Its
+        journal stays where it is and is spent from then on.
 
         Args:
             state: what the engine returned; 1 token at least.
@@ -74,6 +78,7 @@ class SessionStore:
             created_at: Unix seconds of the first turn.
             meta: kept in the side file.
             reason: kept in the header.
+            progress: called after each piece; what it raises ends the save, without a trace.
 
         Raises:
             CheckpointError: it can't be written. An earlier save is as it was.
@@ -84,6 +89,8 @@ class SessionStore:
         with plain_errors("save the session", path):
             make_folder(self.folder)
             with staged(path) as main, staged(side_file.path_for(path)) as side:
+                # A payload that does not tell whose it is has no checksum either.
+                digest = hashlib.sha256()
                 written = checkpoint.write(
                     main.file,
                     state,
@@ -92,26 +99,34 @@ class SessionStore:
                     created_at=created_at,
                     last_used=int(self._clock()),
                     title=title_bytes,
+                    progress=progress,
+                    digest=digest,
                 )
                 main.finish()
-                # A payload that does not tell whose it is has no checksum either.
                 is_plain = not written.summary().fingerprint
-                checksum = written.payload_sha256() if is_plain else ""
+                checksum = digest.hexdigest() if is_plain else ""
+                own_stamp = session_file.stamp(written)
                 with folder_lock(self.folder):
                     folder.remove_leftovers(self.folder)
-                    stamps = [_stamp(written), *_stamp_at(path)]
-                    facts = side_file.SideFile(meta, state.fingerprint, tuple(stamps), checksum)
+                    stamps = (own_stamp, *session_file.stamps_at(path))
+                    facts = side_file.SideFile(meta, state.fingerprint, stamps, checksum)
                     side.file.write(facts.pack())
                     side.finish()
                     side.publish()
                     main.publish()
-        return SavedFile(path, identifier, written.envelope.file_bytes)
+        return SavedFile(path, identifier, written.envelope.file_bytes, own_stamp)
 
     def load(self, id_prefix: str) -> tuple[SessionState, SessionRecord]:
-        """Read a conversation and verify every byte of it.
+        """Read a conversation, with its journal, and verify every byte; see ``restore``."""
+        restored = self.restore(id_prefix)
+        return restored.state, restored.record
+
+    def restore(self, id_prefix: str, progress: Progress | None = None) -> Restored:
+        """Read a conversation as it was last, with its journal, and verify every byte of it.
 
         Args:
             id_prefix: 1 to 40 hex digits that begin exactly one id, in either case.
+            progress: called after each piece that was read.
 
         Raises:
             CheckpointError: none, several, damaged, or of another program.
@@ -122,11 +137,8 @@ class SessionStore:
             plain_errors("load the session", path),
             checkpoint.opened(path) as opened,
         ):
-            record = _record(opened, identifier, path)
             try:
-                _verify(opened, path)
-                state = opened.state(opened.text())
-                return dataclasses.replace(state, fingerprint=record.fingerprint), record
+                return session_file.restore(opened, identifier, path, progress)
             except ChecksumError as error:
                 kept = self._quarantine(opened, path)
                 if kept is None:
@@ -146,12 +158,8 @@ class SessionStore:
         """
         identifier, path = self._find(id_prefix)
         with plain_errors("read the session", path), checkpoint.opened(path) as opened:
-            record = _record(opened, identifier, path)
-            if opened.is_stripped:
-                return record, False
-            has_checksum = _verify(opened, path)
-            opened.state(opened.text())
-            return record, has_checksum
+            record = session_file.describe(opened, identifier, path)
+            return record, not opened.is_stripped and session_file.verify(opened, path)
 
     def whole_id(self, id_prefix: str) -> str:
         """Return the one id that begins so, of a damaged conversation too.
@@ -174,7 +182,7 @@ class SessionStore:
         reasons = [bad.reason for bad in self.damaged if bad.path.stem == identifier]
         reason = reasons[0] if reasons else "it is of another kind"
         short = identifier[:SHORT_ID_DIGITS]
-        raise CheckpointError(f"session {short} cannot be read: {reason}", _LIST_HINT)
+        raise CheckpointError(f"session {short} cannot be read: {reason}", LIST_HINT)
 
     def delete(self, id_prefix: str) -> str:
         """Remove a conversation's files and return its id. Damaged ones can be removed too.
@@ -186,6 +194,7 @@ class SessionStore:
         with plain_errors("delete the session", path), folder_lock(self.folder):
             path.unlink()
             side_file.path_for(path).unlink(missing_ok=True)
+            journal.path_for(path).unlink(missing_ok=True)
             marks.path_for(path).unlink(missing_ok=True)
             sync_folder(self.folder)
         return identifier
@@ -247,7 +256,7 @@ class SessionStore:
                 with plain_errors("read it", path), checkpoint.opened(path) as opened:
                     # Seconds are too coarse for two saves in a row.
                     written_ns = os.fstat(opened.file.fileno()).st_mtime_ns
-                    found.append((_record(opened, identifier, path), written_ns))
+                    found.append((session_file.describe(opened, identifier, path), written_ns))
             except ForeignFile:
                 continue
             except CheckpointError as error:
@@ -261,7 +270,7 @@ class SessionStore:
         prefix = id_prefix.strip().lower()
         if not _PREFIX.fullmatch(prefix):
             raise CheckpointError(
-                f"{id_prefix!r} is not a session id, expected 1 to 40 hex digits", _LIST_HINT
+                f"{id_prefix!r} is not a session id, expected 1 to 40 hex digits", LIST_HINT
             )
         with plain_errors("look for the session", self.folder / folder.SUFFIX):
             paths = folder.session_paths(self.folder)
@@ -273,75 +282,17 @@ class SessionStore:
             else:
                 raise _ambiguous(prefix, sound, sorted(matches))
         if not matches:
-            raise CheckpointError(f"no saved session begins with {prefix}", _LIST_HINT)
+            raise CheckpointError(f"no saved session begins with {prefix}", LIST_HINT)
         return next(iter(matches.items()))
 
     def _quarantine(self, opened: Checkpoint, path: Path) -> Path | None:
         """Rename a broken file unless it was replaced meanwhile; return its new path."""
         with contextlib.suppress(OSError, CheckpointError), folder_lock(self.folder):
             if os.path.samestat(os.fstat(opened.file.fileno()), os.stat(path)):
+                with contextlib.suppress(FileNotFoundError):
+                    folder.quarantine(journal.path_for(path))
                 return folder.quarantine(path)
         return None
-
-
-def _record(opened: Checkpoint, identifier: str, path: Path) -> SessionRecord:
-    """Describe an open session and check that it is the one that its name says."""
-    header, title = opened.header, opened.title()
-    if header.flags != FLAG_TITLE or title is None:
-        raise CheckpointError(
-            f"header flags {header.flags:#04x}, expected {FLAG_TITLE:#04x} for a session",
-            _LIST_HINT,
-        )
-    if session_id(title, header.created_at) != identifier:
-        raise CheckpointError(
-            "title and creation time don't belong to the name of the file", _LIST_HINT
-        )
-    summary = opened.summary()
-    facts = side_file.facts_of(path, _stamp(opened))
-    decided = marks.read(path)
-    return SessionRecord(
-        id=identifier,
-        title=title.decode("utf-8", "replace"),
-        cwd=facts.meta.cwd,
-        model=facts.meta.model,
-        fingerprint=summary.fingerprint or facts.fingerprint,
-        tokens=header.tokens,
-        file_bytes=opened.envelope.file_bytes,
-        created_at=min(header.created_at, checkpoint.MAX_TIME_S),
-        last_used=min(header.last_used, checkpoint.MAX_TIME_S),
-        path=path,
-        family=opened.codec.family,
-        ctx=header.ctx,
-        name=decided.name,
-        is_pinned=decided.is_pinned,
-        is_stripped=opened.is_stripped,
-        open_in=owner_of(folder.lock_path(path)),
-    )
-
-
-def _verify(opened: Checkpoint, path: Path) -> bool:
-    """Compare a payload with the checksum of its side file; False where nobody has one.
-
-    A payload that says whose it is has a checksum of its own, which its codec looks at.
-    """
-    expected = side_file.facts_of(path, _stamp(opened)).payload_sha256
-    if expected and (found := opened.payload_sha256()) != expected:
-        raise ChecksumError(
-            f"checksum of the state is {found[:16]}, expected {expected[:16]}",
-            "The file is damaged: load another session.",
-        )
-    return bool(expected or opened.summary().fingerprint)
-
-
-def _stamp(opened: Checkpoint) -> str:
-    return side_file.stamp(opened.envelope.file_bytes, opened.summary().digest)
-
-
-def _stamp_at(path: Path) -> Sequence[str]:
-    """Return the stamp of the checkpoint at ``path``, or nothing where there is no sound one."""
-    with contextlib.suppress(OSError, CheckpointError), checkpoint.opened(path) as opened:
-        return [_stamp(opened)]
-    return []
 
 
 def _ambiguous(
@@ -365,4 +316,4 @@ def _about(identifier: str) -> Iterator[None]:
         yield
     except CheckpointError as error:
         message = f"session {identifier[:SHORT_ID_DIGITS]}: {error}"
-        raise type(error)(message, error.hint or _LIST_HINT) from error
+        raise type(error)(message, error.hint or LIST_HINT) from error

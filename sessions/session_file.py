@@ -1,0 +1,194 @@
+"""One saved session: its checkpoint, its side file and its journal, read together."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.state import SessionState
+from sessions import checkpoint, folder, journal, journal_state, marks, side_file
+from sessions.checkpoint import Checkpoint
+from sessions.errors import CheckpointError
+from sessions.identity import session_id
+from sessions.journal import Boundary, Journal, JournalError
+from sessions.kvc import FLAG_TITLE
+from sessions.locks import owner_of
+from sessions.record import SessionRecord
+from sessions.safe_file import open_regular
+from sessions.streams import Progress
+
+LIST_HINT = "List the sessions and choose another one."
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A session as it was last, from all of its files."""
+
+    record: SessionRecord
+    state: SessionState
+    text: bytes
+    stamp: str  # of the checkpoint
+    journal: Journal | None  # that builds on the checkpoint; None: there is none, or it is spent
+    boundaries: tuple[Boundary, ...]  # where the conversation could be continued, as far as known
+    events: tuple[dict, ...]  # what the application noted
+    notes: tuple[str, ...]  # what was left out, one line each for the person
+    is_orphaned: bool = False  # a journal is there that belongs to something else
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJournal:
+    """The journal beside a checkpoint, judged."""
+
+    live: Journal | None = None  # it goes on from the checkpoint
+    spent: Journal | None = None  # the checkpoint has all of it already
+    note: str = ""  # for the person
+    is_orphaned: bool = False
+
+
+def stamp(opened: Checkpoint) -> str:
+    """Return what names this version of a checkpoint."""
+    return side_file.stamp(opened.envelope.file_bytes, opened.summary().digest)
+
+
+def stamps_at(path: Path) -> Sequence[str]:
+    """Return the stamp of the checkpoint at ``path``, or nothing where there is no sound one."""
+    try:
+        with checkpoint.opened(path) as opened:
+            return [stamp(opened)]
+    except (OSError, CheckpointError):
+        return []
+
+
+def describe(opened: Checkpoint, identifier: str, path: Path) -> SessionRecord:
+    """Describe an open session and check that it is the one that its name says.
+
+    Of a journal only the heads are read, so its last record may turn out to be cut off.
+
+    Raises:
+        CheckpointError: it is no session, or another one.
+    """
+    header, title = opened.header, opened.title()
+    if header.flags != FLAG_TITLE or title is None:
+        raise CheckpointError(
+            f"header flags {header.flags:#04x}, expected {FLAG_TITLE:#04x} for a session",
+            LIST_HINT,
+        )
+    if session_id(title, header.created_at) != identifier:
+        raise CheckpointError(
+            "title and creation time don't belong to the name of the file", LIST_HINT
+        )
+    summary = opened.summary()
+    own_stamp = stamp(opened)
+    facts = side_file.facts_of(path, own_stamp)
+    decided = marks.read(path)
+    found = find_journal(path, own_stamp, verify=False).live
+    records = found.records if found else ()
+    last_used = max([header.last_used, *(record.at for record in records)])
+    return SessionRecord(
+        id=identifier,
+        title=title.decode("utf-8", "replace"),
+        cwd=facts.meta.cwd,
+        model=facts.meta.model,
+        fingerprint=summary.fingerprint or facts.fingerprint,
+        tokens=records[-1].tokens if records else header.tokens,
+        file_bytes=opened.envelope.file_bytes + (found.end if records and found else 0),
+        created_at=min(header.created_at, checkpoint.MAX_TIME_S),
+        last_used=min(last_used, checkpoint.MAX_TIME_S),
+        path=path,
+        family=opened.codec.family,
+        ctx=header.ctx,
+        name=decided.name,
+        is_pinned=decided.is_pinned,
+        is_stripped=opened.is_stripped,
+        open_in=owner_of(folder.lock_path(path)),
+    )
+
+
+def find_journal(path: Path, own_stamp: str, *, verify: bool) -> FoundJournal:
+    """Find the journal of a checkpoint and judge whether it goes on from it.
+
+    Args:
+        path: the checkpoint.
+        own_stamp: its stamp.
+        verify: see ``journal.scan``.
+
+    Raises:
+        OSError: there is one that can't be read.
+    """
+    try:
+        found = journal_state.found_at(path, verify=verify)
+    except JournalError as error:
+        return FoundJournal(note=f"its journal was left out: {error}", is_orphaned=True)
+    if found is None:
+        return FoundJournal()
+    if found.base.stamp == own_stamp:
+        return FoundJournal(live=found, note=found.dropped)
+    # The side file is renamed into place before the checkpoint that takes a journal up, and names
+    # the version that it replaces.
+    if found.base.stamp in side_file.facts_of(path, own_stamp).describes:
+        return FoundJournal(spent=found)
+    note = "its journal belongs to another version of the file and was left out"
+    return FoundJournal(note=note, is_orphaned=True)
+
+
+def restore(
+    opened: Checkpoint, identifier: str, path: Path, progress: Progress | None = None
+) -> Restored:
+    """Read a session and verify every byte of it.
+
+    Args:
+        opened: its checkpoint.
+        identifier: its id.
+        path: of the checkpoint.
+        progress: called after each piece of the checkpoint.
+
+    Raises:
+        ChecksumError: the checkpoint isn't what was written.
+        CheckpointError: it is damaged, or it is another session.
+        OSError: a file can't be read.
+    """
+    record = describe(opened, identifier, path)
+    own_stamp = stamp(opened)
+    found = find_journal(path, own_stamp, verify=True)
+    room = found.live.max_tokens if found.live else 0
+    text = opened.text()
+    sha256 = side_file.facts_of(path, own_stamp).payload_sha256
+    state = opened.state(text, sha256=sha256, room=room, progress=progress)
+    notes = [found.note] if found.note else []
+    live, past = found.live, found.live or found.spent
+    if live is not None and live.records:
+        try:
+            with open_regular(journal.path_for(path)) as file:
+                state, text = journal_state.applied(live, file, state, text)
+            opened.codec.n_bytes(state)
+        except CheckpointError as error:  # it contradicts the state, which is then read again
+            notes.append(f"its journal was left out: {error}")
+            live = past = None
+            text = opened.text()
+            state = opened.state(text, sha256=sha256)
+    record = dataclasses.replace(record, tokens=len(state.tokens))
+    return Restored(
+        record=record,
+        state=dataclasses.replace(state, fingerprint=record.fingerprint),
+        text=text,
+        stamp=own_stamp,
+        journal=live,
+        boundaries=past.boundaries if past else (),
+        events=past.events if past else (),
+        notes=tuple(notes),
+        is_orphaned=found.is_orphaned or (found.live is not None and live is None),
+    )
+
+
+def verify(opened: Checkpoint, path: Path) -> bool:
+    """Read and verify every byte of a checkpoint; say whether a checksum proved it.
+
+    A payload that says whose it is has a checksum of its own, which its codec looks at.
+
+    Raises:
+        ChecksumError: it isn't what was written.
+        CheckpointError: it is damaged.
+    """
+    sha256 = side_file.facts_of(path, stamp(opened)).payload_sha256
+    opened.state(opened.text(), sha256=sha256)
+    return bool(sha256 or opened.summary().fingerprint)
