@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import mlx.core as mx
 
-from mlx_kernels.gpu.grouping import Groups
+from mlx_kernels.gpu.grouping import Groups, grouped
 from mlx_kernels.gpu.metal_kernels import MetalKernels
 from mlx_kernels.gpu.planar_launches import pair, scalar
 from mlx_kernels.gpu.planar_weight import PlanarWeight
@@ -72,6 +72,24 @@ def tile_gate_up(
         [(groups.order.shape[0], n_hidden)],
     )
     return out
+
+
+def experts_in_tiles(
+    kernels: MetalKernels,
+    x: mx.array,
+    gate: PlanarWeight,
+    up: PlanarWeight,
+    down: PlanarWeight,
+    expert_ids: mx.array,
+    expert_weights: mx.array,
+    clamp: float | None = None,
+) -> mx.array:
+    """Weighted sum of the chosen experts' outputs of many positions x [T, C] -> [T, C]."""
+    n_positions, n_chosen = expert_ids.shape
+    groups = grouped(expert_ids, down.shape[0] // x.shape[1], TILE_POSITIONS)
+    hidden = tile_gate_up(kernels, x, gate, up, groups, expert_weights, clamp)
+    by_choice = tile_product(kernels, hidden, down, groups)
+    return by_choice.reshape(n_positions, n_chosen, -1).sum(axis=1)
 
 
 @lru_cache(maxsize=256)

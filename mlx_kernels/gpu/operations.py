@@ -4,8 +4,8 @@ An operation here only adds to a graph; ``to_host`` evaluates it. Imported only 
 this world is asked for. Activations, keys and values, norms and attention are float32 on every
 device. Each operation has a file of its own; ``MlxOps`` binds them.
 
-Weights stay packed on ``cuda``, where kernels of ours read them. On ``metal`` and ``mlx-cpu`` they
-are decoded once, to float16 and float32: there are no Metal kernels yet.
+Weights stay packed on ``cuda`` and ``metal``, where kernels of ours read them. On ``mlx-cpu`` they
+are decoded once, to float32.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,14 @@ import numpy as np
 from mlx_kernels.blocks import PackedMatrix
 from mlx_kernels.errors import TensorError
 from mlx_kernels.gpu.attention import attention
+from mlx_kernels.gpu.deepseek_v4.decode_kernels import decode_kernels_of
 from mlx_kernels.gpu.deepseek_v4.operations import MlxDeepseekV4Ops
 from mlx_kernels.gpu.dense_linear import dense_linear, dense_matrix
 from mlx_kernels.gpu.embedding import embedding
 from mlx_kernels.gpu.kernels import CudaKernels
 from mlx_kernels.gpu.kv_buffer import MlxKvBuffer
+from mlx_kernels.gpu.launch_table import launch_table
+from mlx_kernels.gpu.metal_kernels import MetalKernels
 from mlx_kernels.gpu.moe import DenseExperts, check_experts, dense_experts, dense_moe
 from mlx_kernels.gpu.norm import rms_norm
 from mlx_kernels.gpu.planar_linear import (
@@ -57,15 +60,16 @@ class MlxOps:
     attention = staticmethod(attention)
     kv_buffer = MlxKvBuffer
 
-    def __init__(self, device: str, kernels: CudaKernels | None = None) -> None:
-        """``kernels``: keep weights packed and use these; on ``cuda`` those of MLX by default."""
+    def __init__(self, device: str, kernels: CudaKernels | MetalKernels | None = None) -> None:
+        """``kernels``: keep weights packed and use these; on a GPU those of MLX by default."""
         self.device = device
-        if kernels is None and device == "cuda":
-            kernels = CudaKernels()
+        if kernels is None and device != "mlx-cpu":
+            kernels = CudaKernels() if device == "cuda" else MetalKernels()
         self._kernels = kernels
+        self._launches = None if kernels is None else launch_table(kernels)
         self._is_half = device != "mlx-cpu" or kernels is not None
         self.rope = Rope().turn
-        self._deepseek_v4 = MlxDeepseekV4Ops(self)
+        self._deepseek_v4 = MlxDeepseekV4Ops(self, decode_kernels_of(kernels))
         # For the whole process: a process that opens two devices of MLX uses the last one.
         mx.set_default_device(mx.cpu if device == "mlx-cpu" else mx.gpu)
 
@@ -85,14 +89,14 @@ class MlxOps:
 
     def matrix(self, parts: Sequence[PackedMatrix]) -> mx.array | StackedWeight:
         """See ``Ops``."""
-        if self._kernels is not None:
-            return stacked_weight(parts)
+        if self._launches is not None:
+            return stacked_weight(self._launches, parts)
         return dense_matrix(parts, self._is_half)
 
     def matrix_bytes(self, type_id: int, shape: tuple[int, ...]) -> int:
         """See ``Ops``."""
-        if self._kernels is not None:
-            return weight_bytes(type_id, shape)
+        if self._launches is not None:
+            return weight_bytes(self._launches, type_id, shape)
         return (2 if self._is_half else 4) * prod(shape)
 
     def vector(self, values: np.ndarray) -> mx.array:
@@ -111,7 +115,7 @@ class MlxOps:
         """See ``Ops``."""
         _check_activations(x, weight)
         if isinstance(weight, StackedWeight):
-            return planar_linear(self._kernels, x, weight, bias=bias, residual=residual)
+            return planar_linear(self._launches, x, weight, bias=bias, residual=residual)
         product = dense_linear(x, weight)
         if bias is not None:
             product = product + bias
@@ -128,7 +132,7 @@ class MlxOps:
         """See ``Ops``."""
         if isinstance(weight, StackedWeight):
             _check_activations(x, weight)
-            return planar_linear(self._kernels, x, weight, norm, eps, bias)
+            return planar_linear(self._launches, x, weight, norm, eps, bias)
         return self.linear(rms_norm(x, norm, eps), weight, bias)
 
     def gated_linear(
@@ -142,7 +146,7 @@ class MlxOps:
         """See ``Ops``."""
         if isinstance(gate_up, StackedWeight):
             _check_activations(x, gate_up)
-            return planar_gated_linear(self._kernels, x, norm, eps, gate_up, clamp)
+            return planar_gated_linear(self._launches, x, norm, eps, gate_up, clamp)
         return swiglu(self.normed_linear(x, norm, eps, gate_up), clamp)
 
     def experts(
@@ -150,7 +154,7 @@ class MlxOps:
     ) -> DenseExperts | PlanarExperts:
         """See ``Ops``."""
         check_experts(gate, up, down, n_experts)
-        packed = None if self._kernels is None else planar_experts(gate, up, down, n_experts)
+        packed = None if self._launches is None else planar_experts(self._launches, gate, up, down)
         return packed or dense_experts((gate, up, down), n_experts, self._is_half)
 
     def moe(
@@ -163,7 +167,7 @@ class MlxOps:
     ) -> mx.array:
         """See ``Ops``."""
         if isinstance(experts, PlanarExperts):
-            return planar_moe(self._kernels, x, experts, expert_ids, expert_weights, clamp)
+            return planar_moe(self._launches, x, experts, expert_ids, expert_weights, clamp)
         return dense_moe(x, experts, expert_ids, expert_weights, clamp)
 
     def evaluate(self, arrays: Sequence[mx.array]) -> None:

@@ -1,7 +1,8 @@
-"""Matrix products with packed weights on device cuda.
+"""Matrix products with packed weights on devices cuda and metal.
 
 Up to eight positions are multiplied by the decode kernels, straight from the packed planes; more
-of them as ``prefill_linear.py`` tells. Matrices of types without a kernel are kept in float16.
+of them as ``prefill_linear.py`` and ``metal_prefill.py`` tell. Matrices of types without a kernel
+are kept in float16.
 """
 
 from collections.abc import Sequence
@@ -14,14 +15,12 @@ import mlx.core as mx
 from mlx_kernels.blocks import PackedMatrix, check_matrix
 from mlx_kernels.errors import TensorError
 from mlx_kernels.gpu.dense_linear import dense_linear, dense_matrix
-from mlx_kernels.gpu.kernels import CudaKernels
+from mlx_kernels.gpu.launch_table import LaunchTable
 from mlx_kernels.gpu.norm import rms_norm
 from mlx_kernels.gpu.planar import planar_bytes
-from mlx_kernels.gpu.planar_launches import MAX_DECODE_ROWS, fits, gate_up, matvec
+from mlx_kernels.gpu.planar_launches import MAX_DECODE_ROWS
 from mlx_kernels.gpu.planar_weight import PlanarWeight, kernel_type
-from mlx_kernels.gpu.prefill_linear import ManyRows
 from mlx_kernels.gpu.swiglu import swiglu
-from mlx_kernels.gpu.weight_scaling import with_scaling
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class StackedWeight:
     halves: tuple[PlanarWeight, PlanarWeight] | None  # of one part with an even number of rows
 
 
-def stacked_weight(parts: Sequence[PackedMatrix]) -> StackedWeight:
+def stacked_weight(launches: LaunchTable, parts: Sequence[PackedMatrix]) -> StackedWeight:
     """Take over packed matrices of equal width.
 
     Raises:
@@ -49,10 +48,10 @@ def stacked_weight(parts: Sequence[PackedMatrix]) -> StackedWeight:
                 f"{parts[0].name or 'one'} of {width}, expected equal widths"
             )
     held: list[PlanarWeight | mx.array] = []
-    for type_id, group in groupby(parts, lambda part: kernel_type(part.type_id, width)):
-        same = list(group)
-        is_dense = type_id is None
-        held.append(dense_matrix(same, True) if is_dense else with_scaling(PlanarWeight.of(same)))
+    types = [kernel_type(part.type_id, width, launches.formats) for part in parts]
+    for type_id, group in groupby(zip(types, parts, strict=True), lambda pair: pair[0]):
+        same = [part for _, part in group]
+        held.append(dense_matrix(same, True) if type_id is None else launches.hold(same))
     n_rows = sum(part.shape[0] for part in parts)
     first = held[0]
     halves = None
@@ -62,15 +61,15 @@ def stacked_weight(parts: Sequence[PackedMatrix]) -> StackedWeight:
     return StackedWeight((n_rows, width), tuple(held), halves)
 
 
-def weight_bytes(type_id: int, shape: tuple[int, ...]) -> int:
+def weight_bytes(launches: LaunchTable, type_id: int, shape: tuple[int, ...]) -> int:
     """Memory that a matrix of ``stacked_weight`` takes."""
-    if kernel_type(type_id, shape[-1]) is None:
+    if kernel_type(type_id, shape[-1], launches.formats) is None:
         return 2 * prod(shape)
     return planar_bytes(type_id, shape)
 
 
 def planar_linear(
-    kernels: CudaKernels,
+    launches: LaunchTable,
     x: mx.array,
     weight: StackedWeight,
     norm: mx.array | None = None,
@@ -79,14 +78,14 @@ def planar_linear(
     residual: mx.array | None = None,
 ) -> mx.array:
     """``linear`` of x [T, C] float32, or with ``norm`` ``normed_linear`` -> [T, R] float32."""
-    if _is_decode(x, weight) and len(weight.parts) == 1:
-        return matvec(kernels, x, weight.parts[0], norm, eps, bias, residual)
+    if _is_decode(launches, x, weight) and len(weight.parts) == 1:
+        return launches.matvec(x, weight.parts[0], norm, eps, bias, residual)
     normed = x if norm is None else rms_norm(x, norm, eps)
-    many = ManyRows(kernels, normed)
+    many = launches.many_rows(normed)
     products = []
     for part in weight.parts:
-        if isinstance(part, PlanarWeight) and _is_decode(x, weight):
-            products.append(matvec(kernels, x, part, norm, eps))
+        if isinstance(part, PlanarWeight) and _is_decode(launches, x, weight):
+            products.append(launches.matvec(x, part, norm, eps))
         elif isinstance(part, mx.array) and len(x) <= MAX_DECODE_ROWS:
             products.append(dense_linear(normed, part))
         else:
@@ -98,7 +97,7 @@ def planar_linear(
 
 
 def planar_gated_linear(
-    kernels: CudaKernels,
+    launches: LaunchTable,
     x: mx.array,
     norm: mx.array,
     eps: float,
@@ -106,17 +105,19 @@ def planar_gated_linear(
     clamp: float | None = None,
 ) -> mx.array:
     """``gated_linear``: one launch for one position, else a product and ``swiglu``."""
-    if len(x) == 1 and weight.halves is not None and _is_decode(x, weight):
+    if len(x) == 1 and weight.halves is not None and _is_decode(launches, x, weight):
         gate, up = weight.halves
         ids, ones = mx.zeros((1, 1), mx.int32), mx.ones((1, 1))
         n_hidden = gate.shape[0]
-        hidden = gate_up(kernels, x, gate, up, n_hidden, ids, ones, norm, eps, clamp)
+        hidden = launches.gate_up(x, gate, up, n_hidden, ids, ones, norm, eps, clamp)
         return hidden.reshape(1, n_hidden)
-    return swiglu(planar_linear(kernels, x, weight, norm, eps), clamp)
+    return swiglu(planar_linear(launches, x, weight, norm, eps), clamp)
 
 
-def _is_decode(x: mx.array, weight: StackedWeight) -> bool:
+def _is_decode(launches: LaunchTable, x: mx.array, weight: StackedWeight) -> bool:
     """Few positions, and at least one type with a kernel that can stage a row."""
     types = [part.type_id for part in weight.parts if isinstance(part, PlanarWeight)]
     width = weight.shape[1]
-    return len(x) <= MAX_DECODE_ROWS and bool(types) and all(fits(t, 1, width) for t in types)
+    return (
+        len(x) <= MAX_DECODE_ROWS and bool(types) and all(launches.fits(t, 1, width) for t in types)
+    )

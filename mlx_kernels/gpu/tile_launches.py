@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import mlx.core as mx
 
-from mlx_kernels.gpu.grouping import Groups
+from mlx_kernels.gpu.grouping import Groups, grouped
 from mlx_kernels.gpu.kernels import CudaKernels
 from mlx_kernels.gpu.planar_launches import scalar
 from mlx_kernels.gpu.planar_weight import PlanarWeight
@@ -118,6 +118,29 @@ def tile_product(
         shared_bytes=_shared_bytes(n_tile),
         n_threads=32 * _WARPS,
     )
+
+
+def experts_in_tiles(
+    kernels: CudaKernels,
+    x: mx.array,
+    gate: PlanarWeight,
+    up: PlanarWeight,
+    down: PlanarWeight,
+    expert_ids: mx.array,
+    expert_weights: mx.array,
+    clamp: float | None = None,
+) -> mx.array:
+    """Weighted sum of the chosen experts' outputs of many positions x [T, C] -> [T, C]."""
+    n_positions, n_chosen = expert_ids.shape
+    n_experts = down.shape[0] // x.shape[1]
+    n_rows = tile_rows(n_positions * n_chosen, n_experts)
+    groups = grouped(expert_ids, n_experts, n_rows)
+    scaling = mx.concatenate([gate.scaling, up.scaling])
+    hidden = tile_gate_up(
+        kernels, halves(kernels, x), gate, up, scaling, groups, expert_weights, clamp
+    )
+    by_choice = tile_product(kernels, halves(kernels, hidden), down, groups)
+    return by_choice.reshape(n_positions, n_chosen, -1).sum(axis=1)
 
 
 def _shared_bytes(n_tile: int) -> int:
