@@ -180,15 +180,17 @@ def restore(
     )
 
 
-def verify(opened: Checkpoint, path: Path) -> bool:
-    """Read and verify every byte of a checkpoint; say whether a checksum proved it.
+def verify(opened: Checkpoint, identifier: str, path: Path) -> bool:
+    """Read and verify every byte of a session; say whether a checksum proved its checkpoint.
 
     A payload that says whose it is has a checksum of its own, which its codec looks at.
 
     Raises:
-        ChecksumError: it isn't what was written.
-        CheckpointError: it is damaged.
+        ChecksumError: the checkpoint isn't what was written.
+        CheckpointError: it is damaged, or some of its journal can't be used.
     """
-    sha256 = side_file.facts_of(path, stamp(opened)).payload_sha256
-    opened.state(opened.text(), sha256=sha256)
+    restored = restore(opened, identifier, path)
+    if restored.notes:
+        raise CheckpointError(restored.notes[0], "Open the session: it goes on without that part.")
+    sha256 = side_file.facts_of(path, restored.stamp).payload_sha256
     return bool(sha256 or opened.summary().fingerprint)

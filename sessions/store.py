@@ -159,7 +159,7 @@ class SessionStore:
         identifier, path = self._find(id_prefix)
         with plain_errors("read the session", path), checkpoint.opened(path) as opened:
             record = session_file.describe(opened, identifier, path)
-            return record, not opened.is_stripped and session_file.verify(opened, path)
+            return record, not opened.is_stripped and session_file.verify(opened, identifier, path)
 
     def whole_id(self, id_prefix: str) -> str:
         """Return the one id that begins so, of a damaged conversation too.

@@ -10,6 +10,7 @@ from pathlib import Path
 from sessions import checkpoint, folder, marks, side_file
 from sessions.errors import CheckpointError
 from sessions.identity import SHORT_ID_DIGITS, normalise_title
+from sessions.keeper import fold_offline
 from sessions.locks import folder_lock
 from sessions.record import SessionRecord
 from sessions.safe_file import plain_errors, staged
@@ -81,6 +82,7 @@ def strip(store: SessionStore, id_prefix: str) -> tuple[SessionRecord, int]:
         raise CheckpointError(
             f"session {record.id[:SHORT_ID_DIGITS]} has no state to drop", "Choose another one."
         )
+    fold_offline(store, record.id)  # what its journal says belongs to the text
     path = record.path
     with (
         store.open_lock(record.id),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions import checkpoint, journal, side_file
+from sessions import checkpoint, journal, side_file, upkeep
 from sessions.errors import CheckpointError
 from sessions.journal import Boundary
 from sessions.keeper import fold_offline
@@ -287,3 +287,25 @@ def test_progress_of_fold_and_restore_goes_up_to_the_end(store, keeper) -> None:
     wrote, seen[:] = seen[-1], []
     store.restore(keeper.id, lambda *at: seen.append(at))
     assert seen == sorted(seen) and seen[-1] == wrote and len(seen) > 3
+
+
+def test_verify_reads_the_journal_too(store, keeper) -> None:
+    append(keeper, whole(10))
+    keeper.close()
+    record, has_checksum = store.check(keeper.id)
+    assert (record.tokens, has_checksum) == (10, True)
+    data = bytearray(journal_path(keeper).read_bytes())
+    data[-50] ^= 1
+    journal_path(keeper).write_bytes(data)
+    with pytest.raises(CheckpointError, match="record 1 of the journal.* has a wrong checksum"):
+        store.check(keeper.id)
+    assert journal_path(keeper).read_bytes() == data
+
+
+def test_strip_takes_up_the_journal_first(store, keeper) -> None:
+    append(keeper, whole(10))
+    keeper.close()
+    upkeep.strip(store, keeper.id)
+    with checkpoint.opened(keeper.path) as opened:
+        assert opened.is_stripped and opened.header.tokens == 10
+        assert opened.text() == text_of(whole(10).tokens)
