@@ -63,6 +63,12 @@ class Ring:
         self.oldest = max(self.oldest, stop - self.capacity)
         self.end = stop
 
+    def advance(self, raw: Array) -> None:
+        """Take over all rows in their physical order, with that of one more position in place."""
+        self._rows = raw
+        self.end += 1
+        self.oldest = max(self.oldest, self.end - self.capacity)
+
     def can_truncate(self, end: int, first_needed: int) -> bool:
         """Whether the state at ``end``, which looks back to ``first_needed``, is still there."""
         if end >= self.end or (self._undo is not None and end == self._undo[2]):

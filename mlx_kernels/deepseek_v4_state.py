@@ -34,6 +34,11 @@ class RowBuffer:
         """[n_rows, width]."""
         return self._rows[: self.n_rows]
 
+    @property
+    def raw(self) -> Array:
+        """The whole buffer [capacity, width], of which ``n_rows`` are there."""
+        return self._rows
+
     def append(self, rows: Array) -> None:
         """Add rows [n, width], rounded to the buffer's type."""
         stop = self.n_rows + rows.shape[0]

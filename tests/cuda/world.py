@@ -27,7 +27,7 @@ def _make(**arguments: Any) -> Callable[..., list[Any]]:
     kernel = EmulatedKernel(**arguments)
 
     def call(*, inputs: list[Any], output_dtypes: list[Any], **rest: Any) -> list[Any]:
-        dtypes = {mx.float32: np.float32, mx.float16: np.float16}
+        dtypes = {mx.float32: np.float32, mx.float16: np.float16, mx.int32: np.int32}
         outputs = kernel(
             inputs=[np.array(array) for array in inputs],
             output_dtypes=[dtypes[dtype] for dtype in output_dtypes],

@@ -1,6 +1,8 @@
 """``DeepseekV4Ops`` for MLX arrays; binds the functions of this folder.
 
-Exact matrices are float32, all others those of ``Ops.matrix``.
+Exact matrices are float32, or float16 where that is what the file has and kernels read it; all
+others are those of ``Ops.matrix``. One position of a layer that the kernels serve takes the few
+launches of ``decode.py``; everything else takes the steps of ``deepseek_v4_sublayers.py``.
 """
 
 from collections.abc import Sequence
@@ -18,12 +20,19 @@ from mlx_kernels.deepseek_v4_turns import turns
 from mlx_kernels.gpu.deepseek_v4 import hyper_connection
 from mlx_kernels.gpu.deepseek_v4.attention import Selection, attention
 from mlx_kernels.gpu.deepseek_v4.compressor import compress
+from mlx_kernels.gpu.deepseek_v4.decode import Decoder, settle
+from mlx_kernels.gpu.deepseek_v4.decode_kernels import DecodeKernels
+from mlx_kernels.gpu.deepseek_v4.exact import half_matrix
+from mlx_kernels.gpu.deepseek_v4.grouped import GroupedWeight, grouped_weight, groups_of
 from mlx_kernels.gpu.deepseek_v4.hyper_connection import MlxMix, hc_post
 from mlx_kernels.gpu.deepseek_v4.indexer import best_rows
 from mlx_kernels.gpu.deepseek_v4.rotation import turn
 from mlx_kernels.gpu.deepseek_v4.rounding import index_row, key_row
 from mlx_kernels.gpu.deepseek_v4.router import route
 from mlx_kernels.gpu.dense_linear import dense_matrix
+from mlx_kernels.gpu.tf32 import exact_product
+
+_F16 = 1  # key of mlx_kernels.blocks.BLOCK
 
 
 class MlxDeepseekV4Ops:
@@ -35,23 +44,28 @@ class MlxDeepseekV4Ops:
     route = staticmethod(route)
     state_bytes = staticmethod(state_bytes)
 
-    def __init__(self, ops: Any) -> None:
+    def __init__(self, ops: Any, kernels: DecodeKernels | None = None) -> None:
         self._ops = ops
+        self._decoder = None if kernels is None else Decoder(kernels, ops)
 
     def exact_matrix(self, parts: Sequence[PackedMatrix]) -> mx.array:
         """See ``DeepseekV4Ops``."""
+        if self._decoder is not None and all(part.type_id == _F16 for part in parts):
+            return half_matrix(parts)
         return dense_matrix(parts, is_half=False)
 
     def exact_matrix_bytes(self, type_id: int, shape: tuple[int, ...]) -> int:
         """See ``DeepseekV4Ops``."""
-        return 4 * prod(shape)
+        return (2 if self._decoder is not None and type_id == _F16 else 4) * prod(shape)
 
     def experts_bytes(self, type_id: int, shape: tuple[int, ...]) -> int:
         """See ``DeepseekV4Ops``: they are decoded."""
         return self._ops.matrix_bytes(type_id, shape)
 
-    def grouped_matrix(self, matrix: PackedMatrix, n_groups: int) -> list[mx.array]:
+    def grouped_matrix(self, matrix: PackedMatrix, n_groups: int) -> list[mx.array] | GroupedWeight:
         """See ``DeepseekV4Ops``."""
+        if self._decoder is not None:
+            return grouped_weight(self._ops.matrix([matrix]), n_groups)
         rows = matrix.shape[0] // n_groups
         raw = matrix.raw.reshape(n_groups, -1)
         shape = (rows, matrix.shape[1])
@@ -62,7 +76,7 @@ class MlxDeepseekV4Ops:
 
     def exact_linear(self, x: mx.array, weight: mx.array) -> mx.array:
         """See ``DeepseekV4Ops``."""
-        return x @ weight.T
+        return exact_product(x, weight)
 
     def integers(self, table: np.ndarray) -> mx.array:
         """See ``DeepseekV4Ops``."""
@@ -84,17 +98,21 @@ class MlxDeepseekV4Ops:
         self, streams: mx.array, layer: Layer, state: PlainLayerState
     ) -> mx.array:
         """See ``DeepseekV4Ops``."""
-        return attention_steps(self, streams, layer, state)
+        if self._decoder is not None and state.rounds and self._decoder.serves(layer, streams):
+            return self._decoder.attention(streams, layer, state)
+        return attention_steps(self, settle(streams), layer, state)
 
     def feed_forward_sublayer(
         self, streams: mx.array, layer: Layer, token_ids: np.ndarray
     ) -> mx.array:
         """See ``DeepseekV4Ops``."""
-        return feed_forward_steps(self, streams, layer, token_ids)
+        if self._decoder is not None and self._decoder.serves(layer, streams):
+            return self._decoder.feed_forward(streams, layer, token_ids)
+        return feed_forward_steps(self, settle(streams), layer, token_ids)
 
     def settle(self, streams: mx.array) -> mx.array:
         """See ``DeepseekV4Ops``."""
-        return streams
+        return settle(streams)
 
     def project(self, x: mx.array, layer: Layer) -> Projections:
         """See ``DeepseekV4Ops``."""
@@ -182,7 +200,7 @@ class MlxDeepseekV4Ops:
 
     def output(self, mixed: mx.array, layer: Layer, streams: mx.array, mix: MlxMix) -> mx.array:
         """See ``DeepseekV4Ops``."""
-        groups = layer.attention.out_a
+        groups = groups_of(layer.attention.out_a)
         width = mixed.shape[1] // len(groups)
         parts = [
             self._ops.linear(mixed[:, g * width : (g + 1) * width], weight)  # [T, Ro]

@@ -1,0 +1,233 @@
+"""The launches of one layer of DeepSeek V4 for one position, with its weights.
+
+    attention     partials* · input · store · queries (· index scores · top-k) · attention · combine
+                  · output a · output b
+    feed-forward  partials* · input · route · experts (2) · shared down
+
+* ``post_partials``: the write to the streams of the sublayer before is in the same launch.
+"""
+
+from typing import Any
+
+import mlx.core as mx
+
+from mlx_kernels.deepseek_v4_ops import HyperWeights, Layer
+from mlx_kernels.gpu.deepseek_v4.decode_constants import integers, nothing, numbers
+from mlx_kernels.gpu.deepseek_v4.decode_kernels import DecodeKernels, Launch
+from mlx_kernels.gpu.deepseek_v4.decode_rows import SIMDGROUPS, Rows, rows_of
+from mlx_kernels.gpu.planar_linear import StackedWeight
+from mlx_kernels.gpu.planar_weight import PlanarWeight
+
+_Q8_0 = 8
+_STREAM_COLUMNS = 64  # of a group of the kernels that write streams
+_CHUNK = 32  # rows that a group of the attention takes
+_HEADS = 8  # heads of such a group
+_COPY_GROUPS = 61  # that copy rings, beside three that make rows
+_SCORE_GROUPS = 264
+_MAX_COLUMNS = 8192  # 32 KiB of shared memory
+_HALF = mx.float16
+# Rows of a simdgroup and 16-byte loads of each in flight.
+_INPUT, _QUERIES, _OUTPUT = (1, 8), (4, 2), (2, 4)
+
+
+def packed_of(weight: Any) -> PlanarWeight | None:
+    """The one part of a matrix, if it is Q8_0 that the kernels can read."""
+    if not isinstance(weight, StackedWeight) or len(weight.parts) != 1:
+        return None
+    part = weight.parts[0]
+    if not isinstance(part, PlanarWeight) or part.type_id != _Q8_0:
+        return None
+    return part if part.shape[1] <= _MAX_COLUMNS and part.shape[1] % 32 == 0 else None
+
+
+def can_decode(layer: Layer) -> bool:
+    """Whether the kernels serve a layer: shapes that they divide, Q8_0 and float16 weights.
+
+    Otherwise a single position takes the steps of a prompt.
+    """
+    shape, weights, ffn = layer.shape, layer.attention, layer.feed_forward
+    packed = (weights.input, weights.q_b, weights.out_b, ffn.shared_gate_up, ffn.shared_down)
+    exact = [layer.attn_hyper.fn, layer.ffn_hyper.fn, ffn.router]
+    exact += [w for w in (weights.exact_input, weights.index_q_b) if w is not None]
+    grouped = getattr(weights.out_a, "whole", None)
+    return (
+        all(packed_of(weight) is not None for weight in packed)
+        and grouped is not None
+        and packed_of(grouped) is not None
+        and all(weight.dtype == _HALF and weight.shape[1] % 32 == 0 for weight in exact)
+        and shape.n_streams == 4
+        and shape.n_embd % _STREAM_COLUMNS == 0
+        and shape.head_dim in (256, 512)
+        and shape.n_rotary == 64
+        and shape.index_dim == 128
+        and shape.index_heads % 8 == 0
+        and shape.index_heads <= 64
+        and shape.window % _CHUNK == 0
+        and shape.n_experts <= 512
+        and shape.n_used <= 32
+        and grouped.shape[0] // shape.n_groups % (SIMDGROUPS * _OUTPUT[0]) == 0
+    )
+
+
+class Hyper:
+    """Weights and numbers of one hyper-connection."""
+
+    def __init__(self, hyper: HyperWeights, layer: Layer) -> None:
+        shape = layer.shape
+        self.fn, self.scale, self.base, self.norm = hyper.fn, hyper.scale, hyper.base, hyper.norm
+        self.numbers = numbers(shape.eps, shape.hc_eps, float(shape.n_sinkhorn))
+
+
+class DecodeLayer:
+    """The launches of a layer. Shapes that change with the position are launched by ``kernels``."""
+
+    def __init__(self, layer: Layer, kernels: DecodeKernels) -> None:
+        self.layer, self.kernels = layer, kernels
+        shape, weights, ffn = layer.shape, layer.attention, layer.feed_forward
+        self.attn_hyper = Hyper(layer.attn_hyper, layer)
+        self.ffn_hyper = Hyper(layer.ffn_hyper, layer)
+        self.columns = integers(shape.n_embd)
+        self.n_partials = n = shape.n_embd // _STREAM_COLUMNS
+        self._prepare_streams()
+
+        self.input = self._rows(weights.input, weights.exact_input, _INPUT[0], n_partials=n)
+        self.input_launch = self._hyper_launch(self.input, _INPUT)
+        self.queries = self._rows(weights.q_b, weights.index_q_b, _QUERIES[0])
+        self.queries_launch = self._launch("v4_norm_rows", self.queries, weights.q_b, _QUERIES)
+        self.q_norm, self.eps = weights.q_norm, numbers(shape.eps)
+        low_rows = weights.out_a.whole.shape[0] // shape.n_groups
+        self.out_a = self._rows(weights.out_a.whole, None, _OUTPUT[0], part_rows=low_rows)
+        self.out_a_launch = self._launch("v4_rows", self.out_a, weights.out_a.whole, _OUTPUT)
+        self.out_b = self._rows(weights.out_b, None, _OUTPUT[0])
+        self.out_b_launch = self._launch("v4_rows", self.out_b, weights.out_b, _OUTPUT)
+        self._prepare_store()
+        self._prepare_attention()
+
+        self.ffn_input = self._rows(ffn.shared_gate_up, ffn.router, _INPUT[0], n_partials=n)
+        self.ffn_input_launch = self._hyper_launch(self.ffn_input, _INPUT)
+        self.shared_down = self._rows(ffn.shared_down, None, _OUTPUT[0])
+        self.shared_down_launch = self._launch(
+            "v4_swiglu_rows", self.shared_down, ffn.shared_down, _OUTPUT
+        )
+        self.clamp = numbers(ffn.clamp)
+        self._prepare_route()
+
+    def _rows(self, packed: StackedWeight, halves: Any, rw: int, **more: int) -> Rows:
+        return rows_of(packed_of(packed), halves, rw, **more)
+
+    def _launch(self, name: str, rows: Rows, weight: StackedWeight, way: tuple[int, int]) -> Launch:
+        template = {"N_COLUMNS": weight.shape[1], "RW": way[0], "UN": way[1]}
+        return self.kernels.launch(name, template, (rows.n_groups, 1), [(1, rows.n_rows)])
+
+    def _hyper_launch(self, rows: Rows, way: tuple[int, int]) -> Launch:
+        width = self.layer.shape.n_embd
+        return self.kernels.launch(
+            "v4_hyper_rows",
+            {"N_COLUMNS": width, "RW": way[0], "UN": way[1]},
+            (1 + rows.n_groups, 1),  # the first one computes the mixing
+            [(1, rows.n_rows), (1, width), (20,)],
+        )
+
+    def _prepare_streams(self) -> None:
+        width, n = self.layer.shape.n_embd, self.n_partials
+        launch, streams, partials = self.kernels.launch, (1, 4, width), (25, n)
+        self.partials = launch("v4_partials", {}, (n, 1), [partials])
+        self.post_partials = {
+            has_second: launch(
+                "v4_post_partials", {"HAS_SECOND": has_second}, (n, 1), [streams, partials]
+            )
+            for has_second in (False, True)
+        }
+        self.post = launch("v4_post", {"HAS_SECOND": True}, (n, 1), [streams])
+
+    def _prepare_store(self) -> None:
+        shape, ratio, weights = self.layer.shape, self.layer.ratio, self.layer.attention
+        d, di, none = shape.head_dim, shape.index_dim, nothing(mx.float32)
+        compressor, indexer = weights.compressor, weights.index_compressor
+        self.store_weights = (
+            *((compressor.ape, compressor.norm) if compressor else (none, none)),
+            *((indexer.ape, indexer.norm) if indexer else (none, none)),
+        )
+        template = {"R": ratio, "D": d, "DI": di, "KV_AT": shape.query_rank}
+
+        def store(capacities: tuple[int, int, int]) -> Launch:
+            w = (2 * d if ratio == 4 else d) if ratio else 0
+            shapes = [
+                (capacities[0], d),
+                (capacities[1], 2 * w) if ratio else (16,),
+                (1, d) if ratio else (16,),
+                (capacities[2], 4 * di) if ratio == 4 else (16,),
+                (1, di) if ratio == 4 else (16,),
+            ]
+            dtypes = [mx.float32, mx.float32, _HALF, mx.float32, _HALF]
+            groups = (3 + _COPY_GROUPS, 1)
+            return self.kernels.launch("v4_store", template, groups, shapes, dtypes)
+
+        self._store, self._store_launch = store, None
+
+    def store(self, capacities: tuple[int, int, int]) -> Launch:
+        """The launch for rings of window, frontier and indexer's frontier of these capacities."""
+        if self._store_launch is None:
+            self._store_launch = self._store(capacities)
+        return self._store_launch
+
+    def _prepare_attention(self) -> None:
+        shape = self.layer.shape
+        at = shape.query_rank + 5 * shape.head_dim + 4 * shape.index_dim
+        self.score_template = {
+            "HEADS": shape.index_heads,
+            "AT": shape.n_heads * shape.head_dim,
+            "WEIGHTS_AT": at,
+        }
+        self.attention_numbers = numbers(shape.eps, (shape.index_dim * shape.index_heads) ** -0.5)
+        if self.layer.ratio == 4:
+            self.top_k = self.kernels.launch(
+                "v4_top_k", {"K": shape.top_k}, (1, 1), [(shape.top_k,)], [mx.int32], threads=1024
+            )
+        self.combine = self.kernels.launch(
+            "v4_combine",
+            {"D": shape.head_dim},
+            (shape.n_heads, 1),
+            [(1, shape.n_heads * shape.head_dim)],
+        )
+
+    def index_scores(self, n_rows: int, capacity: int) -> Launch:
+        """The launch for ``n_rows`` of a buffer of ``capacity`` rows."""
+        groups = (min(_SCORE_GROUPS, -(-n_rows // 32)), 1)
+        return self.kernels.launch("v4_index_scores", self.score_template, groups, [(capacity,)])
+
+    def attention(self, n_far: int, has_index: bool) -> Launch:
+        """The launch for a window and ``n_far`` compressed rows."""
+        shape = self.layer.shape
+        n = self.n_chunks(n_far)
+        return self.kernels.launch(
+            "v4_attention",
+            {"D": shape.head_dim, "HAS_INDEX": has_index},
+            (n, -(-shape.n_heads // _HEADS)),
+            [(n, shape.n_heads, shape.head_dim), (n, shape.n_heads, 2)],
+        )
+
+    def n_chunks(self, n_far: int) -> int:
+        """Chunks of rows: those of the window, and of ``n_far`` compressed rows."""
+        return self.layer.shape.window // _CHUNK + -(-n_far // _CHUNK)
+
+    def _prepare_route(self) -> None:
+        shape, ffn = self.layer.shape, self.layer.feed_forward
+        has_table = ffn.table is not None
+        self.route = self.kernels.launch(
+            "v4_route",
+            {
+                "AT": ffn.shared_gate_up.shape[0],
+                "E": shape.n_experts,
+                "K": shape.n_used,
+                "HAS_TABLE": has_table,
+            },
+            (1, 1),
+            [(1, shape.n_used)] * 2,
+            [mx.int32, mx.float32],
+            threads=32,
+        )
+        none = nothing(mx.float32)
+        self.bias = none if ffn.bias is None else ffn.bias
+        self.table = ffn.table if has_table else nothing(mx.int32)
+        self.route_numbers = numbers(shape.expert_scale)

@@ -1,0 +1,73 @@
+"""Matrices of a decode launch: rows of Q8_0 and rows of float16 that read one input."""
+
+from typing import NamedTuple
+
+import mlx.core as mx
+
+from mlx_kernels.gpu.deepseek_v4.decode_constants import integers, nothing
+from mlx_kernels.gpu.planar_weight import PlanarWeight
+
+SIMDGROUPS = 8  # of a group
+# Groups of a launch: four for each of the 132 multiprocessors of an H100 or H200.
+_MAX_GROUPS = 4 * 132
+_HALF_BYTES, _BYTE_BYTES = 2.0, 34 / 32  # of a value
+
+
+class Rows(NamedTuple):
+    """What a launch of ``v4_rows`` is given, and how many groups it has.
+
+    Attributes:
+        inputs: quants, factors, halves, sizes.
+        n_rows: Of both kinds.
+        n_groups: Groups that do rows.
+    """
+
+    inputs: tuple[mx.array, mx.array, mx.array, mx.array]
+    n_rows: int
+    n_groups: int
+
+
+def rows_of(
+    packed: PlanarWeight | None,
+    halves: mx.array | None,
+    rows_a_simdgroup: int,
+    *,
+    part_rows: int = 0,
+    n_partials: int = 0,
+    max_groups: int = _MAX_GROUPS,
+) -> Rows:
+    """Divide the rows among groups by their bytes.
+
+    Args:
+        packed: [R, C] of Q8_0.
+        halves: [R, C] float16, behind it.
+        rows_a_simdgroup: RW of the kernel.
+        part_rows: rows that read a part of the input of their own, 0 for all; a group stays within
+            them, and they are a multiple of its least rows.
+        n_partials: of a hyper-connection's products, which a staging sums.
+        max_groups: more only where the least rows of a group ask for it.
+    """
+    n8 = 0 if packed is None else packed.shape[0]
+    n16 = 0 if halves is None else halves.shape[0]
+    total = n8 * _BYTE_BYTES + n16 * _HALF_BYTES
+    least = SIMDGROUPS * rows_a_simdgroup
+
+    def divided(n_rows: int, share: float) -> tuple[int, int]:
+        if not n_rows:
+            return 0, least
+        groups = max(1, round(max_groups * share))
+        rows = -(-n_rows // (groups * least)) * least
+        while part_rows and part_rows % rows:
+            rows -= least
+        return -(-n_rows // rows), rows
+
+    groups8, rows8 = divided(n8, n8 * _BYTE_BYTES / total)
+    groups16, rows16 = divided(n16, n16 * _HALF_BYTES / total)
+    none = nothing(mx.uint8)
+    planes = (none, none) if packed is None else (packed.planes[0], packed.planes[3])
+    inputs = (
+        *planes,
+        nothing(mx.float16) if halves is None else halves,
+        integers(n8, n16, groups8, rows8, rows16, part_rows or n_partials),
+    )
+    return Rows(inputs, n8 + n16, groups8 + groups16)
