@@ -1,22 +1,22 @@
 """Launches of the kernels on planar weights: grids, shared memory, constants as small arrays."""
 
-from functools import lru_cache
-
 import mlx.core as mx
 
+from mlx_kernels.gpu.constants import float_bits, scalar, zeros
 from mlx_kernels.gpu.kernels import FORMATS, THREADS, CudaKernels
 from mlx_kernels.gpu.planar_weight import PlanarWeight
 
 MAX_DECODE_ROWS = 8  # positions up to which the decode kernels serve
 _ROWS = (8, 4, 2, 1)  # positions of one launch
 _SHARED_LIMIT = 200 << 10  # of the 227 KiB that a block may have on Hopper
-_N_WARPS = THREADS // 32
-# The results of row_factors: eight factors and a sum for each warp and row.
-_NORM_BYTES = 4 * (8 + 8 * _N_WARPS)
+# The results of row_factors: eight factors, and sums: eight rows of 16 warps, or one row of 32.
+_NORM_BYTES = 4 * (8 + 8 * 16)
 # Rows of a warp and steps in flight: the fastest of some on an NVIDIA H200 (README.md).
-_MATVEC_ONE, _MATVEC_MORE, _GATE_UP = (1, 2), (2, 2), (1, 1)
+_MATVEC_ONE, _MATVEC_MORE, _GATE_UP = (1, 4), (2, 2), (1, 1)
 _DOWN, _DOWN_OF_SMALL = (1, 2), (2, 3)
 _SMALL = (10, 16, 39)  # Q2_K, IQ2_XXS, MXFP4: few bytes a row
+# Threads of a block of ``matvec``: few large blocks for one position, since each stages it all.
+_ONE_THREADS, _MORE_THREADS = 512, THREADS
 # Values that a thread of ``dequantize`` decodes, about.
 _VALUES_A_THREAD = 8
 
@@ -30,14 +30,6 @@ def shared_bytes(type_id: int, n_rows: int, n_columns: int) -> int:
 def fits(type_id: int, n_rows: int, n_columns: int) -> bool:
     """Whether a decode kernel can stage that many rows."""
     return shared_bytes(type_id, n_rows, n_columns) <= _SHARED_LIMIT
-
-
-@lru_cache(maxsize=64)
-def scalar(value: float) -> mx.array:
-    """[1] float32, evaluated, kept: a constant is sent to the device once."""
-    array = mx.array([value], mx.float32)
-    mx.eval(array)
-    return array
 
 
 def matvec(
@@ -70,21 +62,24 @@ def matvec(
         residual = None if residual is None else _padded(residual, n)
     none = scalar(0.0)
     rows_a_warp, in_flight = _MATVEC_ONE if n == 1 else _MATVEC_MORE
+    n_threads = _ONE_THREADS if n == 1 else _MORE_THREADS
     out = kernels.launch(
         "matvec",
         weight.type_id,
         [
-            *(x, *weight.planes, weight.table, weight.sizes),
-            *(none if norm is None else norm, scalar(eps)),
-            *(none if bias is None else bias, none if residual is None else residual),
+            *(x, *weight.planes, weight.table, none if norm is None else norm),
+            # its shape tells the number of rows
+            *(zeros(n_rows) if bias is None else bias, none if residual is None else residual),
         ],
         {
             **{"T": n, "RW": rows_a_warp, "UN": in_flight, "HAS_NORM": norm is not None},
-            **{"HAS_BIAS": bias is not None, "HAS_RESIDUAL": residual is not None},
+            **{"EPS": float_bits(eps), "HAS_BIAS": bias is not None},
+            **{"HAS_RESIDUAL": residual is not None},
         },
-        (_blocks(kernels.max_blocks, n_rows, rows_a_warp), 1),
+        (_blocks(kernels.max_blocks * THREADS // n_threads, n_rows, rows_a_warp, n_threads), 1),
         (n, n_rows),
         shared_bytes=shared_bytes(weight.type_id, n, n_columns),
+        n_threads=n_threads,
     )
     return out[:n_wanted] if n > n_wanted else out
 
@@ -112,12 +107,13 @@ def gate_up(
         "gate_up",
         gate.type_id,
         [
-            *(x, *gate.planes, *up.planes, gate.table, pair(n_hidden, n_columns), ids, weights),
-            *(scalar(0.0) if norm is None else norm, scalar(eps), scalar(clamp or 0.0)),
+            *(x, *gate.planes, *up.planes, gate.table, ids, weights),
+            scalar(0.0) if norm is None else norm,
         ],
         {
-            **{"K": n_chosen, "RW": _GATE_UP[0], "UN": _GATE_UP[1]},
-            **{"HAS_NORM": norm is not None, "HAS_CLAMP": clamp is not None},
+            **{"K": n_chosen, "F": n_hidden, "RW": _GATE_UP[0], "UN": _GATE_UP[1]},
+            **{"HAS_NORM": norm is not None, "EPS": float_bits(eps)},
+            **{"HAS_CLAMP": clamp is not None, "CLAMP": float_bits(clamp or 0.0)},
         },
         (_blocks(-(-kernels.max_blocks // n_slots), n_hidden, _GATE_UP[0]), n_slots),
         (n_positions, n_chosen, n_hidden),
@@ -134,8 +130,8 @@ def down(
     return kernels.launch(
         "down",
         weight.type_id,
-        [hidden, *weight.planes, weight.table, pair(n_out, n_hidden), ids],
-        {"K": n_chosen, "RW": rows_a_warp, "UN": in_flight},
+        [hidden, *weight.planes, weight.table, ids],
+        {"K": n_chosen, "C": n_out, "RW": rows_a_warp, "UN": in_flight},
         (_blocks(kernels.max_blocks, n_out, rows_a_warp), n_positions),
         (n_positions, n_out),
         shared_bytes=shared_bytes(weight.type_id, n_chosen, n_hidden),
@@ -156,16 +152,8 @@ def dequantized(kernels: CudaKernels, weight: PlanarWeight) -> mx.array:
     )
 
 
-def _blocks(max_blocks: int, n_rows: int, rows_a_warp: int) -> int:
-    return min(max_blocks, -(-n_rows // (_N_WARPS * rows_a_warp)))
-
-
-@lru_cache(maxsize=64)
-def pair(first: int, second: int) -> mx.array:
-    """[2] int32, evaluated, kept."""
-    array = mx.array([first, second], mx.int32)
-    mx.eval(array)
-    return array
+def _blocks(max_blocks: int, n_rows: int, rows_a_warp: int, n_threads: int = THREADS) -> int:
+    return min(max(1, max_blocks), -(-n_rows // (n_threads // 32 * rows_a_warp)))
 
 
 def _padded(rows: mx.array, n: int) -> mx.array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from mlx_kernels.blocks import BLOCK, PackedMatrix
 from mlx_kernels.blocks.iq2_xxs import iq2_xxs_grid, iq2_xxs_signs
+from mlx_kernels.gpu.constants import pair
 from mlx_kernels.gpu.kernels import FORMATS
 from mlx_kernels.gpu.planar import LAYOUT, PLANES, planar_type, to_planar
 
@@ -27,7 +28,7 @@ class PlanarWeight:
     shape: tuple[int, int]  # [R, C]
     planes: tuple[mx.array, mx.array, mx.array, mx.array]  # uint8, flat; 16 zeros for none
     table: mx.array  # uint32
-    sizes: mx.array  # int32 [2]: R, C
+    sizes: mx.array  # int32: R, C (see ``pair``)
     scaling: mx.array | None = None  # [2] float32, of the tile product; see ``with_scaling``
 
     @classmethod
@@ -35,7 +36,7 @@ class PlanarWeight:
         """Take over matrices that have a kernel and stack; see ``to_planar``."""
         planar = to_planar(parts)
         planes = [mx.array(_or_zeros(getattr(planar, name))) for name in PLANES]
-        table, sizes = _table(planar.type_id), mx.array(planar.shape, mx.int32)
+        table, sizes = _table(planar.type_id), pair(*planar.shape)
         return cls(planar.type_id, planar.shape, tuple(planes), table, sizes).evaluated()
 
     def rows(self, start: int, stop: int) -> "PlanarWeight":
@@ -50,7 +51,7 @@ class PlanarWeight:
             n_missing = max(0, _MIN_ELEMENTS - part.size)
             planes.append(mx.pad(part, (0, n_missing)) if n_missing else part)
         shape = stop - start, self.shape[1]
-        sizes = mx.array(shape, mx.int32)
+        sizes = pair(*shape)
         return PlanarWeight(self.type_id, shape, tuple(planes), self.table, sizes, self.scaling)
 
     def evaluated(self) -> "PlanarWeight":

@@ -9,9 +9,9 @@ from functools import lru_cache
 
 import mlx.core as mx
 
+from mlx_kernels.gpu.constants import scalar
 from mlx_kernels.gpu.grouping import Groups, grouped
 from mlx_kernels.gpu.kernels import CudaKernels
-from mlx_kernels.gpu.planar_launches import scalar
 from mlx_kernels.gpu.planar_weight import PlanarWeight
 
 _WARPS = 4  # of a block: 64 rows of gate and up, 128 rows of a single matrix

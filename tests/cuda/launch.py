@@ -62,6 +62,8 @@ class EmulatedKernel:
         self._source = source
         self._header = header
         self._shared_memory = shared_memory
+        # MLX passes the shapes of those inputs whose name_shape the text uses.
+        self._shapes = [i for i, each in enumerate(input_names) if f"{each}_shape" in source]
 
     def __call__(
         self,
@@ -79,6 +81,8 @@ class EmulatedKernel:
         for shape, dtype in zip(output_shapes, output_dtypes, strict=True):
             arrays.append(_placed(np.full(prod(shape) * np.dtype(dtype).itemsize, 255, np.uint8)))
         dtypes = [array.dtype for array in inputs] + [np.dtype(d) for d in output_dtypes]
+        outputs = arrays[len(inputs) :]
+        arrays += [_placed(np.array(inputs[i].shape, np.int32)) for i in self._shapes]
         run = ctypes.CDLL(str(_library(self._text(dtypes, template)))).launch
         run.restype = ctypes.c_char_p
         pointers = (ctypes.c_void_p * len(arrays))(*(view.ctypes.data for view, _ in arrays))
@@ -86,10 +90,9 @@ class EmulatedKernel:
         error = run(pointers, (ctypes.c_int * 3)(*blocks), threadgroup[0], self._shared_memory)
         if error:
             raise EmulationError(f"{self._name}: {error.decode()}")
-        for name, (_, guard) in zip(self._names, arrays, strict=True):
+        for name, (_, guard) in zip(self._names, arrays[: len(self._names)], strict=True):
             if not (guard == 255).all():
                 raise EmulationError(f"{self._name} writes past the end of {name}")
-        outputs = arrays[len(inputs) :]
         return [
             view.view(np.dtype(dtype)).reshape(shape).copy()
             for (view, _), shape, dtype in zip(outputs, output_shapes, output_dtypes, strict=True)
@@ -107,6 +110,9 @@ class EmulatedKernel:
         arguments = ", ".join(
             f"({_TYPES[dtype.name]}*)buffers[{i}]" for i, dtype in enumerate(dtypes)
         )
+        for i, each in enumerate(self._shapes, len(dtypes)):
+            parameters += f", const int32_t* {self._names[each]}_shape"
+            arguments += f", (const int32_t*)buffers[{i}]"
         return (
             '#include "cuda_shim.h"\n'
             + translated(self._header)

@@ -31,10 +31,13 @@ struct Activations {
 };
 
 // Bytes of shared memory of n_rows staged rows; the host computes the same.
+template <typename Format>
 __device__ __forceinline__ int staged_bytes(int n_rows, int padded) {
+  if (Format::IS_FLOAT) return n_rows * padded * 4;
   return n_rows * padded * 3 + n_rows * (padded / 32) * 12;
 }
 
+template <typename Format>
 __device__ __forceinline__ Activations
 activations_at(uint8_t* shared, int n_rows, int n_columns) {
   Activations a;
@@ -45,12 +48,32 @@ activations_at(uint8_t* shared, int n_rows, int n_columns) {
   return a;
 }
 
+// Floats for formats of floats: the two halves of 16-byte units of weights (8 halves) lie apart, so
+// that neighbouring lanes read neighbouring banks.
+__device__ __forceinline__ void stage_floats(
+    const float* x, int n_rows, int n_columns, const float* norm, const float* factor,
+    const Activations& a) {
+  float4* to = reinterpret_cast<float4*>(const_cast<uint8_t*>(a.integers));
+  int quarter = n_columns / 4, n = n_rows * quarter;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) {
+    int row = i / quarter, k = i - row * quarter;
+    float4 v = __ldg(reinterpret_cast<const float4*>(x) + i);
+    if (norm != nullptr) {
+      float4 m = __ldg(reinterpret_cast<const float4*>(norm) + k);
+      float f = factor[row];
+      v.x *= f * m.x; v.y *= f * m.y; v.z *= f * m.z; v.w *= f * m.w;
+    }
+    to[row * (a.padded / 4) + (k & 1) * (a.padded / 8) + (k >> 1)] = v;
+  }
+}
+
 // Rows of x [n_rows, n_columns], each value times factor[row] (if any) and norm[column] (if any),
 // to shared memory. A multiple of 32 columns; the padding is never read. Key: see the formats.
 template <typename Format>
 __device__ __forceinline__ void stage(
     const float* x, int n_rows, int n_columns, const float* norm, const float* factor,
     const Activations& a) {
+  if (Format::IS_FLOAT) return stage_floats(x, n_rows, n_columns, norm, factor, a);
   uint8_t* integers = const_cast<uint8_t*>(a.integers);
   float* scales = const_cast<float*>(a.scales);
   float* sums = const_cast<float*>(a.sums);

@@ -1,11 +1,12 @@
 // out[t, row] = sum over the K experts of position t of down[e] hidden[t, k], row of C, e = ids[t, k].
 // One warp sums all experts of RW rows in a fixed order: equal bits in every run.
-// Template: K, RW, UN. sizes: C, F. blockIdx.y is the position.
+// Template: K, C, RW, UN. blockIdx.y is the position.
 extern __shared__ uint4 decode_shared[];
 uint8_t* shared_bytes = reinterpret_cast<uint8_t*>(decode_shared);
-const int n_rows = sizes[0], n_columns = sizes[1], position = blockIdx.y;
-const Activations staged = activations_at(shared_bytes, K, n_columns);
-uint32_t* shared_table = reinterpret_cast<uint32_t*>(shared_bytes + staged_bytes(K, staged.padded));
+constexpr int n_rows = C;
+const int n_columns = hidden_shape[2], position = blockIdx.y;
+const Activations staged = activations_at<Format>(shared_bytes, K, n_columns);
+uint32_t* shared_table = reinterpret_cast<uint32_t*>(shared_bytes + staged_bytes<Format>(K, staged.padded));
 const Planes planes{quants, high, scales, factors};
 const int lane = threadIdx.x % 32, n_warps = gridDim.x * (blockDim.x / 32);
 const int n_steps = n_columns / Format::STEP, all_steps = K * n_steps;

@@ -1,6 +1,7 @@
 // Block formats of the decode kernels: 16 bytes of quants a lane and step.
 //
 //   STEP                        values of a row that a lane takes at once
+//   IS_FLOAT                    activations are staged as floats
 //   key(i)                      swizzle of the activations' 16-byte units (see ``stage``): the units
 //                               that eight neighbouring lanes read together lie in eight banks
 //   load(w, row, C, step)       a lane's share, in registers
@@ -12,6 +13,7 @@ __device__ __forceinline__ int key_of_runs(int i) { return ((i & 1) * 6) ^ (i & 
 
 struct Q8_0 {
   static constexpr int STEP = 16;
+  static constexpr bool IS_FLOAT = false;
   static constexpr int TABLE_WORDS = 0;
   struct Packed {
     uint4 q;
@@ -40,6 +42,7 @@ struct Q8_0 {
 template <bool HAS_FIFTH>
 struct FourBits {
   static constexpr int STEP = 32;
+  static constexpr bool IS_FLOAT = false;
   static constexpr int TABLE_WORDS = 0;
   struct Packed {
     uint4 q, low_high; // fifth bits of 16 bytes, for all eight sub-blocks
@@ -104,6 +107,7 @@ using Q5_K = FourBits<true>;
 // Runs of 64 bytes a 128 values: low nibbles of the first 64, high nibbles of the last 64.
 struct Q6_K {
   static constexpr int STEP = 32;
+  static constexpr bool IS_FLOAT = false;
   static constexpr int TABLE_WORDS = 0;
   struct Packed {
     uint4 q, high;
@@ -152,6 +156,7 @@ struct Q6_K {
 // Runs of 32 bytes a 128 values: four crumbs a byte, 32 values apart.
 struct Q2_K {
   static constexpr int STEP = 64;
+  static constexpr bool IS_FLOAT = false;
   static constexpr int TABLE_WORDS = 0;
   struct Packed {
     uint4 q;
@@ -196,6 +201,7 @@ struct Q2_K {
 // nibbles, one a value: its level 0..2, plus 4 where the sign is negative: selectors of byte_perm.
 struct IQ2_XXS {
   static constexpr int STEP = 64;
+  static constexpr bool IS_FLOAT = false;
   static constexpr int TABLE_WORDS = 8 * (256 + 128);
   struct Packed {
     uint4 q;
@@ -240,6 +246,7 @@ struct IQ2_XXS {
 // 16 bytes: value l in the low nibble of byte l, 16 + l in the high one; an exponent byte.
 struct MXFP4 {
   static constexpr int STEP = 32;
+  static constexpr bool IS_FLOAT = false;
   static constexpr int TABLE_WORDS = 0;
   struct Packed {
     uint4 q;
@@ -284,6 +291,34 @@ struct MXFP4 {
       add16<MXFP4>(a, first + t, 2 * step + 1, high[0], high[1], high[2], high[3], s);
       // two factors: a product of both scales could be subnormal
       sums[t] = fmaf(scale, scale_of(a, first + t, 2 * step) * s.value(), sums[t]);
+    }
+  }
+};
+
+// Halves, of weights divided by 32 (see dense_linear.py). No swizzle: see ``stage_floats``.
+struct F16 {
+  static constexpr int STEP = 8;
+  static constexpr bool IS_FLOAT = true;
+  static constexpr int TABLE_WORDS = 0;
+  struct Packed {
+    uint4 q;
+  };
+  static __device__ __forceinline__ int key(int) { return 0; }
+  static __device__ __forceinline__ Packed load(const Planes& w, int64_t row, int n, int step) {
+    return {__ldg(reinterpret_cast<const uint4*>(w.quants + 2 * row * n) + step)};
+  }
+  template <int T>
+  static __device__ __forceinline__ void
+  dot(const Packed& p, const Activations& a, int first, int step, const uint32_t*, float* sums) {
+#pragma unroll
+    for (int t = 0; t < T; t++) {
+      const float4* x = reinterpret_cast<const float4*>(a.integers) + (first + t) * (a.padded / 4) + step;
+      float4 v = x[0], w = x[a.padded / 8];
+      float y = fmaf(low_half(p.q.x), v.x, high_half(p.q.x) * v.y);
+      y = fmaf(low_half(p.q.y), v.z, fmaf(high_half(p.q.y), v.w, y));
+      y = fmaf(low_half(p.q.z), w.x, fmaf(high_half(p.q.z), w.y, y));
+      y = fmaf(low_half(p.q.w), w.z, fmaf(high_half(p.q.w), w.w, y));
+      sums[t] = fmaf(32.0f, y, sums[t]);
     }
   }
 };

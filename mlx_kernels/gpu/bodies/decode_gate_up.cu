@@ -1,11 +1,12 @@
 // hidden[slot, row] = weight[slot] * silu(gate[e] x) * (up[e] x), e = ids[slot], row of F; a slot is
 // one of the K experts of one position, blockIdx.y. With a dense layer: one slot a position, e = 0.
-// Template: K, RW, UN, HAS_NORM, HAS_CLAMP. sizes: F, columns.
+// Template: K, F, RW, UN, HAS_NORM, EPS (its bits), HAS_CLAMP, CLAMP (its bits).
 extern __shared__ uint4 decode_shared[];
 uint8_t* shared_bytes = reinterpret_cast<uint8_t*>(decode_shared);
-const int n_hidden = sizes[0], n_columns = sizes[1];
-const Activations staged = activations_at(shared_bytes, 1, n_columns);
-uint32_t* shared_table = reinterpret_cast<uint32_t*>(shared_bytes + staged_bytes(1, staged.padded));
+constexpr int n_hidden = F;
+const int n_columns = x_shape[1];
+const Activations staged = activations_at<Format>(shared_bytes, 1, n_columns);
+uint32_t* shared_table = reinterpret_cast<uint32_t*>(shared_bytes + staged_bytes<Format>(1, staged.padded));
 float* row_factor = reinterpret_cast<float*>(shared_table + Format::TABLE_WORDS);
 const Planes gate{gate_quants, gate_high, gate_scales, gate_factors};
 const Planes up{up_quants, up_high, up_scales, up_factors};
@@ -31,7 +32,7 @@ auto fetch = [&](int row, int step) {
 };
 fetch(first_row, 0);
 fill_table<Format>(table, shared_table);
-if (HAS_NORM) row_factors(row_x, 1, n_columns, eps[0], row_factor);
+if (HAS_NORM) row_factors(row_x, 1, n_columns, __uint_as_float(EPS), row_factor);
 stage<Format>(row_x, 1, n_columns, HAS_NORM ? norm : nullptr, row_factor, staged);
 __syncthreads();
 
@@ -69,8 +70,9 @@ while (first_row < n_hidden) {
       if (lane == 0 && row + r < n_hidden) {
         if (HAS_CLAMP) {
           // not fminf and fmaxf: they would hide a NaN
-          g = g > clamp[0] ? clamp[0] : g;
-          u = u > clamp[0] ? clamp[0] : u < -clamp[0] ? -clamp[0] : u;
+          float clamp = __uint_as_float(CLAMP);
+          g = g > clamp ? clamp : g;
+          u = u > clamp ? clamp : u < -clamp ? -clamp : u;
         }
         out[int64_t(slot) * n_hidden + row + r] = weights[slot] * (g / (1.0f + expf(-g))) * u;
       }
