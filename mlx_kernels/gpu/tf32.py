@@ -26,14 +26,22 @@ def _split(x: mx.array) -> mx.array:
     return mx.concatenate([high, round_to_tf32(x - high)])
 
 
-def precise_product(x: mx.array, weight: mx.array, is_exact: bool) -> mx.array:
-    """x [T, C] times weight [R, C] transposed, to 21 bits or more -> [T, R] float32.
+def exact_product(x: mx.array, weight: mx.array) -> mx.array:
+    """x [T, C] float32 times weight [R, C] transposed, to 21 bits or more -> [T, R] float32.
 
-    ``is_exact``: TF32 holds every weight, as it does of float16 and bfloat16 ones.
+    A float16 weight is as good as a float32 one, and cheaper: TF32 holds its numbers.
     """
+    if x.shape[0] == 1 or mx.default_device() == mx.cpu or not mx.cuda.is_available():
+        return x @ weight.T  # one row is no matter for tensor cores
+    return split_product(x, weight)
+
+
+def split_product(x: mx.array, weight: mx.array) -> mx.array:
+    """``exact_product`` by products of TF32."""
     n = x.shape[0]
     parts = _split(x)
-    high = weight if is_exact else round_to_tf32(weight)
+    is_held = weight.dtype == mx.float16
+    high = weight.astype(mx.float32) if is_held else round_to_tf32(weight)
     both = parts @ high.T
     product = both[:n] + both[n:]
-    return product if is_exact else product + parts[:n] @ round_to_tf32(weight - high).T
+    return product if is_held else product + parts[:n] @ round_to_tf32(weight - high).T

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from mlx_kernels.deepseek_v4_ops import HyperWeights, NetworkShape
+from mlx_kernels.gpu.tf32 import exact_product
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def _weighted_sum(weights: mx.array, streams: mx.array) -> mx.array:
 
 def hc_pre(streams: mx.array, hyper: HyperWeights, shape: NetworkShape) -> tuple[mx.array, MlxMix]:
     """See ``DeepseekV4Ops``."""
-    m = _flat_normed(streams, shape.eps) @ hyper.fn.T  # [T, 24]
+    m = exact_product(_flat_normed(streams, shape.eps), hyper.fn)  # [T, 24]
     pre, post, comb = mixes(m, hyper, shape)
     x = mx.fast.rms_norm(_weighted_sum(pre, streams), hyper.norm, shape.eps)  # [T, D]
     return x, MlxMix(post, comb)
@@ -66,5 +67,5 @@ def hc_head(
     streams: mx.array, fn: mx.array, scale: mx.array, base: mx.array, shape: NetworkShape
 ) -> mx.array:
     """See ``DeepseekV4Ops``: neither Sinkhorn nor writing back."""
-    m = _flat_normed(streams, shape.eps) @ fn.T  # [T, h]
+    m = exact_product(_flat_normed(streams, shape.eps), fn)  # [T, h]
     return _weighted_sum(mx.sigmoid(m * scale + base) + shape.hc_eps, streams)

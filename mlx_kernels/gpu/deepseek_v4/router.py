@@ -5,6 +5,7 @@ import numpy as np
 
 from mlx_kernels.deepseek_v4_ops import Layer
 from mlx_kernels.gpu.deepseek_v4.top_k import top_k
+from mlx_kernels.gpu.tf32 import exact_product
 
 _LEAST_SUM = 2.0**-14  # as in the cpu world
 
@@ -17,7 +18,7 @@ def affinity(z: mx.array) -> mx.array:
 def route(x: mx.array, layer: Layer, token_ids: np.ndarray) -> tuple[mx.array, mx.array]:
     """See ``DeepseekV4Ops``. The ids of a choice by score are ascending."""
     weights, shape = layer.feed_forward, layer.shape
-    p = affinity(x @ weights.router.T)  # [T, E]
+    p = affinity(exact_product(x, weights.router))  # [T, E]
     if weights.table is not None:
         ids = weights.table[mx.array(token_ids)]  # [T, K]
     else:
