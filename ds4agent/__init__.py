@@ -11,6 +11,7 @@
 ``headless``      one prompt without a screen
 ``tui``           the screen
 ``sessions_cli``  look at saved conversations, name, keep and delete them
+``sessions_transfer_cli``  export and import conversations
 ``sessions_upkeep_cli``  verify and strip saved conversations, make room
 ``known_models``  the models that can be fetched by name
 ``models``        finding a model file; ``models_cli`` its commands
@@ -41,6 +42,7 @@ __all__ = [
     "plain",
     "pull",
     "sessions_cli",
+    "sessions_transfer_cli",
     "sessions_upkeep_cli",
     "tui",
     "verify",

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ds4agent import paths, sessions_upkeep_cli
+from ds4agent import paths, sessions_transfer_cli, sessions_upkeep_cli
 from ds4agent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def add_parser(subparsers) -> None:
     deleting.add_argument("--yes", action="store_true", help="do not ask")
     deleting.set_defaults(run=delete_session)
     sessions_upkeep_cli.add_actions(actions)
+    sessions_transfer_cli.add_actions(actions)
 
 
 def _add_id(parser: argparse.ArgumentParser) -> None:

@@ -24,6 +24,11 @@
 ``upkeep``         name, pin, strip, verify, search
 ``budget``         what is worth least, and making room
 ``prefix_lookup``  the longest saved text that a prompt begins with
+``grids``          numbers of FP8 and FP4 in one byte and in half a byte
+``squeeze``        arrays in few bytes, bit for bit
+``sealed``         a stream under a passphrase
+``export_file``    one conversation as one small file
+``transfer``       out of one store, into another
 """
 
 __all__ = [
@@ -31,7 +36,9 @@ __all__ = [
     "checkpoint",
     "codecs",
     "errors",
+    "export_file",
     "folder",
+    "grids",
     "identity",
     "journal",
     "journal_state",
@@ -45,10 +52,13 @@ __all__ = [
     "prefix_lookup",
     "record",
     "safe_file",
+    "sealed",
     "session_file",
     "side_file",
+    "squeeze",
     "store",
     "streams",
     "system_slots",
+    "transfer",
     "upkeep",
 ]

@@ -20,6 +20,7 @@ file of n bytes gives ``MOST_EXPANSION`` n at most.
 import struct
 import zlib
 from collections.abc import Iterator
+from math import prod
 
 import numpy as np
 
@@ -27,7 +28,6 @@ from sessions import grids
 from sessions.errors import CheckpointError
 
 PIECE_BYTES = 4 << 20  # of an array
-MAX_PIECE_BYTES = 2 * PIECE_BYTES  # encoded; more is damage
 MOST_EXPANSION = 32  # Huffman codes: 8, FP4: 4
 
 _FLOAT16, _FLOAT32, _FP4, _FP8 = 2, 4, 5, 8
@@ -42,11 +42,26 @@ _DAMAGED = "The file is damaged: export the session again."
 
 def pieces(array: np.ndarray) -> Iterator[np.ndarray]:
     """Cut a float16 or float32 array [rows, ...] into parts [some rows, columns]."""
-    rows = array.reshape(len(array), -1) if array.size else array.reshape(0, 0)
-    row_bytes = max(1, rows.shape[1] * rows.itemsize)
-    step = max(1, PIECE_BYTES // row_bytes)
-    for start in range(0, len(rows), step):
-        yield rows[start : start + step]
+    start = 0
+    for n_rows, width in piece_shapes(array.shape, array.dtype):
+        yield array.reshape(len(array), width)[start : start + n_rows]
+        start += n_rows
+
+
+def piece_shapes(shape: tuple[int, ...], dtype: np.dtype) -> Iterator[tuple[int, int]]:
+    """Say how ``pieces`` cuts an array: rows and columns of each part."""
+    if 0 in shape:
+        return
+    width = prod(shape[1:])
+    step = max(1, PIECE_BYTES // (width * dtype.itemsize))
+    for start in range(0, shape[0], step):
+        yield min(step, shape[0] - start), width
+
+
+def most_bytes(n_rows: int, width: int, dtype: np.dtype) -> int:
+    """Return what a piece of this shape can take when it is encoded."""
+    # Grids: every row may be a stray, beside codes and exponents.
+    return 2 * n_rows * (width * dtype.itemsize + 4) + 1024
 
 
 def encode(rows: np.ndarray) -> bytes:
@@ -138,7 +153,8 @@ def _blocks(
     for size in sizes:
         method, n_bytes, n_decoded = _BLOCK.unpack_from(data, at)
         at += _BLOCK.size
-        if n_bytes > len(data) - at or n_decoded > MAX_PIECE_BYTES or size not in (None, n_decoded):
+        most = 8 * n_bytes + 64 if size is None else size
+        if n_bytes > len(data) - at or n_decoded > most or n_decoded < (size or 0):
             raise ValueError(f"a block of {n_bytes} bytes for {n_decoded}")
         block = data[at : at + n_bytes]
         at += n_bytes

@@ -112,3 +112,33 @@ def test_a_session_that_is_open_is_not_stripped(store, capsys) -> None:
     with store.open_lock(saved.id):
         assert sessions("strip", saved.id, "--yes") == 1
     assert "is open in process" in capsys.readouterr().err
+
+
+def test_export_and_import_move_a_session(store, capsys, tmp_path, monkeypatch) -> None:
+    saved, file = save(store), tmp_path / "s.ds4session"
+    assert sessions("export", saved.id[:8], "-o", str(file)) == 0
+    assert "3 tokens of 'Fix the build'" in capsys.readouterr().out
+    assert sessions("import", str(file)) == 1
+    assert "is here already" in capsys.readouterr().err
+    assert sessions("delete", saved.id, "--yes") == 0
+    monkeypatch.chdir(tmp_path)
+    assert sessions("import", str(file), "--here") == 0
+    assert f"--resume {saved.id[:8]}" in capsys.readouterr().out
+    assert store.find(saved.id).cwd == str(tmp_path)
+
+
+def test_a_passphrase_comes_from_the_environment_or_a_terminal(
+    store, capsys, tmp_path, monkeypatch
+) -> None:
+    saved, file = save(store), tmp_path / "s"
+    assert sessions("export", saved.id, "-o", str(file), "--passphrase") == 2
+    assert "needs a terminal" in capsys.readouterr().err and not file.exists()
+    monkeypatch.setenv("DS4_PASSPHRASE", "geheim")
+    assert sessions("export", saved.id, "-o", str(file), "--passphrase") == 0
+    sessions("delete", saved.id, "--yes")
+    monkeypatch.setenv("DS4_PASSPHRASE", "other")
+    assert sessions("import", str(file)) == 1
+    assert "passphrase is wrong" in capsys.readouterr().err
+    monkeypatch.setenv("DS4_PASSPHRASE", "geheim")
+    assert sessions("import", str(file)) == 0
+    assert store.find(saved.id).title == "Fix the build"
