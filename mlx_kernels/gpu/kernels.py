@@ -151,6 +151,7 @@ class CudaKernels:
         self._make = make or mx.fast.cuda_kernel
         self._made: dict[tuple[str, int | None, int], Callable[..., Any]] = {}
         self.max_blocks = max_blocks
+        self.n_multiprocessors = max(1, max_blocks // 4)
 
     def launch(
         self,

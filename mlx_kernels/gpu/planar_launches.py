@@ -5,6 +5,7 @@ import mlx.core as mx
 from mlx_kernels.gpu.constants import float_bits, scalar, zeros
 from mlx_kernels.gpu.kernels import FORMATS, THREADS, CudaKernels
 from mlx_kernels.gpu.planar_weight import PlanarWeight
+from mlx_kernels.gpu.tensor_launches import down_plan, gate_up_plan, tensor_down, tensor_gate_up
 
 MAX_DECODE_ROWS = 8  # positions up to which the decode kernels serve
 _ROWS = (8, 4, 2, 1)  # positions of one launch
@@ -100,6 +101,9 @@ def gate_up(
 
     gate and up are [E * F, C] of one type, F = ``n_hidden``.
     """
+    plan = None if norm is not None else gate_up_plan(gate, n_hidden)
+    if plan is not None:
+        return tensor_gate_up(kernels, x, gate, up, n_hidden, ids, weights, clamp, plan)
     n_columns = gate.shape[1]
     n_positions, n_chosen = ids.shape
     n_slots = n_positions * n_chosen
@@ -126,6 +130,9 @@ def down(
 ) -> mx.array:
     """Sum over K of the experts' products: hidden [T, K, F], ids [T, K] -> [T, C], C = n_out."""
     n_positions, n_chosen, n_hidden = hidden.shape
+    plan = down_plan(weight, n_out, n_chosen)
+    if plan is not None:
+        return tensor_down(kernels, hidden, weight, n_out, ids, plan)
     rows_a_warp, in_flight = _DOWN_OF_SMALL if weight.type_id in _SMALL else _DOWN
     return kernels.launch(
         "down",

@@ -109,17 +109,26 @@ def test_matvec_passes_on_what_is_not_finite(bad: float, random: np.random.Gener
     assert np.isnan(np.array(matvec(emulated_kernels(), mx.array(x), weight))).all()
 
 
-@each_format(16)
-def test_experts(type_id: int, random: np.random.Generator) -> None:
-    """gate_up and down of two positions with three of five experts each."""
+@pytest.mark.parametrize("is_odd", [False, True])
+@each_format(16, 10)
+def test_experts(type_id: int, is_odd: bool, random: np.random.Generator) -> None:
+    """gate_up and down of two positions with three of five experts each.
+
+    IQ2_XXS and Q2_K go over tensor cores, except gate and up where columns are an odd number of
+    blocks of 256.
+    """
     import mlx.core as mx
 
     from mlx_kernels.gpu.planar_launches import down, gate_up
+    from mlx_kernels.gpu.tensor_launches import down_plan, gate_up_plan
 
-    n_experts, n_chosen, n_hidden, width = 5, 3, 256, 512
+    n_experts, n_chosen, n_hidden, width = 5, 3, 256 if is_odd else 512, 768 if is_odd else 1024
     gate, gates = on_device(type_id, n_experts * n_hidden, width, random)
     up, ups = on_device(type_id, n_experts * n_hidden, width, random)
     last, downs = on_device(type_id, n_experts * width, n_hidden, random)
+    assert (gate_up_plan(gate, n_hidden) is not None) == (type_id in (10, 16) and not is_odd)
+    is_tensor = type_id == 10 or (type_id == 16 and not is_odd)
+    assert (down_plan(last, width, n_chosen) is not None) == is_tensor
     gates, ups, downs = (w.reshape(n_experts, -1, w.shape[1]) for w in (gates, ups, downs))
     x = normal(random, 2, width)
     ids = random.random((2, n_experts)).argsort(axis=1)[:, :n_chosen].astype(np.int32)
