@@ -1,7 +1,5 @@
 """Runs cases of Metal kernels in the harness and measures what they did."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from mlx_kernels.gpu.metal_cases import Case, Run, random_for, worst_share
@@ -10,16 +8,16 @@ from tests.metal.mlx_kernel import Harness, Launch
 MOST_TRAFFIC = 1.1  # of the least number of bytes; the rest are scales read by several lanes
 
 
-def run_case(case: Case, build: str = "fast") -> tuple[Run, list[Launch]]:
-    """Run a case; raises KernelFault for what a kernel does wrong."""
-    harness = Harness(build)
+def run_case(case: Case, build: str = "fast", **options: object) -> tuple[Run, list[Launch]]:
+    """Run a case (options: ``Harness``); raises KernelFault for what a kernel does wrong."""
+    harness = Harness(build, **options)
     run = case.run(harness.metal_kernel, random_for(case.name))
     return run, harness.launches
 
 
-def findings(case: Case, build: str) -> list[str]:
+def findings(case: Case, build: str, **options: object) -> list[str]:
     """What is wrong with a case in a build; [] when nothing is. Raises KernelFault, too."""
-    run, launches = run_case(case, build)
+    run, launches = run_case(case, build, **options)
     found = []
     if not launches or not run.comparisons:
         return ["launches or compares nothing"]
@@ -87,12 +85,3 @@ def differs_by_order(launches: list[Launch]) -> list[str]:
                 if one.tobytes() != other.tobytes():
                     found.append(f"{launch.kernel.name}: other bits in {order} order")
     return found
-
-
-def launched_texts(cases: tuple[Case, ...], run: Callable = run_case) -> set[tuple[str, str, str]]:
-    """(name, header, source) of every kernel that the cases launch."""
-    return {
-        (launch.kernel.name, launch.kernel.header, launch.kernel.source)
-        for case in cases
-        for launch in run(case)[1]
-    }

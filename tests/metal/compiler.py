@@ -13,11 +13,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
 BUILDS = ("fast", "checked", "clang")
+OTHER_BUILDS = ("quick", "counted")  # compiled quickly, for mutants; with counts of lines that ran
 MIN_CLANG = 16  # the first whose _Float16 needs no special processor
 
 _COMMON = [
@@ -37,6 +39,7 @@ _FLAGS = {
         *(*_COMMON, "-O0", *_NATIVE, "-g1", "-fsanitize=bounds,local-bounds,alignment,shift"),
         *("-fsanitize-trap=all", "-DRT_CHECKED=1"),
     ],
+    "quick": [*_COMMON, *_GNU, "-O0", *_NATIVE, "-ffp-contract=fast"],
     "counted": [*_COMMON, *_GNU, "-O0", *_NATIVE, "--coverage"],
 }
 
@@ -129,11 +132,29 @@ def _run(command: list[str]) -> None:
         raise CompileError(done.stderr.strip()[:6000])
 
 
+_INCLUDES = ["-I", str(HERE / "shim"), "-I", str(HERE / "runtime")]
+
+
 def _compile(command: list[str], text: str, folder: Path, target: Path) -> None:
     source = folder / "kernel.cpp"
     source.write_text(text, encoding="utf-8")
-    includes = ["-I", str(HERE / "shim"), "-I", str(HERE / "runtime")]
-    _run([*command, *includes, str(source), "-o", str(target)])
+    _run([*command, *_INCLUDES, str(source), "-o", str(target)])
+
+
+@cache
+def _precompiled(build: str) -> Path:
+    """The folder of the shim's compiled header: reading it is half of what a small text costs."""
+    command = [compiler(build), *_FLAGS[build], *_INCLUDES, "-x", "c++-header"]
+    source = str(HERE / "shim" / "metal_shim.h")
+    parts = [_compiler_identity(command[0]), *command]
+    library = _library(
+        parts, "header", lambda _, target: _run([*command, source, "-o", str(target)])
+    )
+    folder = library.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    with suppress(FileExistsError):
+        os.link(library, folder / "metal_shim.h.gch")
+    return folder
 
 
 def runtime_library() -> Path:
@@ -148,9 +169,11 @@ def runtime_library() -> Path:
 
 def kernel_library(text: str, build: str) -> Path:
     """The shared library of one kernel text (see ``text.harness_text``) for a build."""
-    if build not in BUILDS:
+    if build not in (*BUILDS, "quick"):
         raise ValueError(f"build {build!r}: one of {', '.join(BUILDS)}")
     command = [compiler(build), *_FLAGS[build]]
+    if build == "quick":
+        command += ["-I", str(_precompiled(build))]
     link = ["-shared"]
     if build == "checked":
         link += [f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset")]
