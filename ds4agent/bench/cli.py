@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_kernels(subjects.add_parser("kernels", help="speed of single operations"))
     _add_model(subjects.add_parser("model", help="speed of a model: load, prompt, answer"))
     _add_logits(subjects.add_parser("logits", help="write the logits of every position of a text"))
+    _add_sandbox(subjects.add_parser("sandbox", help="what confining a command costs"))
     return parser
 
 
@@ -128,6 +129,12 @@ def _add_logits(logits: argparse.ArgumentParser) -> None:
         help="keep cached rows of DeepSeek V4 as computed, to compare with other programs",
     )
     logits.set_defaults(run=_write_logits)
+
+
+def _add_sandbox(sandbox: argparse.ArgumentParser) -> None:
+    sandbox.add_argument("--workspace", type=Path, default=Path.cwd(), metavar="DIR")
+    sandbox.add_argument("--commands", type=_positive, default=40, metavar="N", help="how often")
+    sandbox.set_defaults(run=_bench_sandbox)
 
 
 def _add_threads(parser: argparse.ArgumentParser) -> None:
@@ -225,6 +232,15 @@ def _write_logits(args: argparse.Namespace) -> int:
         logits = logits_of(engine, tokens, n_prefill, cache_rounding=rounds)
     write(args.out, logits)
     print(f"{args.out}: float32 {list(logits.shape)}")
+    return 0
+
+
+def _bench_sandbox(args: argparse.Namespace) -> int:
+    from ds4agent.bench.sandbox import as_text, measure
+
+    folder = args.workspace.resolve()
+    plain, rows = measure(folder, args.commands)
+    sys.stdout.write(as_text(folder, plain, rows, args.commands))
     return 0
 
 

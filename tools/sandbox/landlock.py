@@ -135,7 +135,10 @@ def _python() -> str:
 @functools.cache
 def _code() -> bytes:
     """The launcher, compiled: as trustworthy as this process, whatever becomes of the file."""
-    source = _SOURCE + "\nj['status'] = int(sys.argv[1])\nsys.exit(main(j))\n"
+    source = (
+        _SOURCE
+        + "\nj['status'] = int(sys.argv[1])\ncode = main(j)\nsys.stderr.flush()\nos._exit(code)\n"
+    )
     return compile(source, "landlock_launcher", "exec")  # type: ignore[return-value]
 
 
