@@ -121,6 +121,60 @@ KERNELS = {
             ("NT", "WARPS", "HAS_EXPERTS"),
         ),
         Kernel("halves", (), "halves.cu", ("x", "sizes"), "out", (), more_outputs=("scales",)),
+        # Many positions of DeepSeek V4.
+        Kernel(
+            "hyper_read",
+            ("block_sums.cu",),
+            "prefill_hyper_read.cu",
+            ("streams", "products", "scale", "base", "norm", "numbers", "sizes"),
+            "out",
+            (),
+            more_outputs=("mix",),
+        ),
+        Kernel(
+            "hyper_write",
+            (),
+            "prefill_hyper_write.cu",
+            ("y", "z", "streams", "mix", "sizes"),
+            "out",
+            ("HAS_SECOND",),
+        ),
+        Kernel(
+            "heads",
+            ("block_sums.cu",),
+            "prefill_heads.cu",
+            ("heads", "cosines", "sines", "numbers", "sizes"),
+            "out",
+            (),
+        ),
+        Kernel(
+            "index_heads",
+            (),
+            "prefill_index_heads.cu",
+            ("heads", "cosines", "sines", "sizes"),
+            "out",
+            (),
+        ),
+        Kernel(
+            "index_scores",
+            ("matmul_ptx.cu",),
+            "prefill_index_scores.cu",
+            ("queries", "weights", "rows", "sizes"),
+            "out",
+            ("HEADS", "GROUP"),
+        ),
+        Kernel("top_k", ("sortable.cu",), "prefill_top_k.cu", ("scores", "sizes"), "out", ("K",)),
+        Kernel(
+            "attend",
+            ("matmul_ptx.cu",),
+            "prefill_attention.cu",
+            (
+                *("queries", "window", "rows", "index", "sinks", "cosines", "sines"),
+                "sizes",
+            ),
+            "out",
+            ("D", "HAS_ROWS", "HAS_INDEX"),
+        ),
     )
 }
 

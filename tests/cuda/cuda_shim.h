@@ -203,6 +203,12 @@ inline int __float2int_rn(float f) {
 inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
   return uint32_t((uint64_t(high) << 32 | low) >> (shift & 31));
 }
+template <class T>
+T atomicAdd(T* p, T value) {
+  T before = *p;
+  *p += value;
+  return before;
+}
 inline int __popc(uint32_t x) { return __builtin_popcount(x); }
 
 // Byte i of the result: the byte of b:a that bits 4 i .. 4 i + 2 of the selector name.
@@ -295,6 +301,30 @@ inline void mma_of_bytes(int* d, const uint32_t* operands, bool is_signed, const
   }
 MMA_OF_BYTES(ptx_mma_sync_aligned_m16n8k32_row_col_s32_s8_s8_s32, true)
 MMA_OF_BYTES(ptx_mma_sync_aligned_m16n8k32_row_col_s32_u8_s8_s32, false)
+
+inline const uint8_t* block_row(const emulated::Message* all, int block, int row) {
+  uint32_t at = all[8 * block + row].words[0];
+  if (at % 16) emulated::fail("a block of a matrix that is not aligned");
+  return emulated::shared_start + at;
+}
+inline void ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(
+    uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d, uint32_t from) {
+  const emulated::Message* all = emulated::exchange({{from}});
+  int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  uint32_t* out[4] = {&a, &b, &c, &d};
+  for (int i = 0; i < 4; i++) memcpy(out[i], block_row(all, i, g) + 4 * t, 4);
+}
+inline void ptx_ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(
+    uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d, uint32_t from) {
+  const emulated::Message* all = emulated::exchange({{from}});
+  int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  uint32_t* out[4] = {&a, &b, &c, &d};
+  for (int i = 0; i < 4; i++) {
+    uint16_t pair[2];
+    for (int j = 0; j < 2; j++) memcpy(&pair[j], block_row(all, i, 2 * t + j) + 2 * g, 2);
+    *out[i] = pair[0] | uint32_t(pair[1]) << 16;
+  }
+}
 
 // The bytes arrive when they are waited for, as late as the hardware may bring them.
 inline void ptx_cp_async_cg_shared_global(uint32_t to, const void* from, int n_bytes) {
