@@ -13,6 +13,7 @@ import mlx.core as mx
 
 from mlx_kernels.blocks import PackedMatrix
 from mlx_kernels.gpu import metal_launches, metal_tile_launches, planar_launches, tile_launches
+from mlx_kernels.gpu.dense_linear import dense_linear
 from mlx_kernels.gpu.kernels import FORMATS, CudaKernels
 from mlx_kernels.gpu.metal_kernels import METAL_FORMATS, MetalKernels
 from mlx_kernels.gpu.metal_prefill import MetalManyRows
@@ -36,6 +37,7 @@ class LaunchTable:
     hold: Callable[[Sequence[PackedMatrix]], PlanarWeight]  # take over, with what kernels need
     fits: Callable[[int, int, int], bool]
     matvec: Callable[..., mx.array]
+    dense: Callable[[mx.array, mx.array], mx.array]  # few rows times a matrix of ``dense_matrix``
     gate_up: Callable[..., mx.array]
     down: Callable[..., mx.array]
     many_rows: Callable[[mx.array], RowsTimes]
@@ -50,6 +52,7 @@ def launch_table(kernels: CudaKernels | MetalKernels) -> LaunchTable:
             PlanarWeight.of,
             metal_launches.fits,
             partial(metal_launches.matvec, kernels),
+            dense_linear,
             partial(metal_launches.gate_up, kernels),
             partial(metal_launches.down, kernels),
             partial(MetalManyRows, kernels),
@@ -60,6 +63,7 @@ def launch_table(kernels: CudaKernels | MetalKernels) -> LaunchTable:
         lambda parts: with_scaling(PlanarWeight.of(parts)),
         planar_launches.fits,
         partial(planar_launches.matvec, kernels),
+        partial(planar_launches.dense_matvec, kernels),
         partial(planar_launches.gate_up, kernels),
         partial(planar_launches.down, kernels),
         partial(ManyRows, kernels),

@@ -1,8 +1,11 @@
 """Launches of the kernels on planar weights: grids, shared memory, constants as small arrays."""
 
+from collections.abc import Sequence
+
 import mlx.core as mx
 
 from mlx_kernels.gpu.constants import float_bits, scalar, zeros
+from mlx_kernels.gpu.dense_linear import dense_linear
 from mlx_kernels.gpu.kernels import FORMATS, THREADS, CudaKernels
 from mlx_kernels.gpu.planar_weight import PlanarWeight
 from mlx_kernels.gpu.tensor_launches import down_plan, gate_up_plan, tensor_down, tensor_gate_up
@@ -18,6 +21,7 @@ _DOWN, _DOWN_OF_SMALL = (1, 2), (2, 3)
 _SMALL = (10, 16, 39)  # Q2_K, IQ2_XXS, MXFP4: few bytes a row
 # Threads of a block of ``matvec``: few large blocks for one position, since each stages it all.
 _ONE_THREADS, _MORE_THREADS = 512, THREADS
+_F16 = 1
 # Values that a thread of ``dequantize`` decodes, about.
 _VALUES_A_THREAD = 8
 
@@ -25,6 +29,8 @@ _VALUES_A_THREAD = 8
 def shared_bytes(type_id: int, n_rows: int, n_columns: int) -> int:
     """Shared memory of a decode kernel that stages n_rows rows of activations."""
     padded = -(-n_columns // 128) * 128
+    if type_id == _F16:
+        return n_rows * padded * 4 + _NORM_BYTES
     return n_rows * (padded * 3 + padded // 32 * 12) + 4 * FORMATS[type_id] + _NORM_BYTES
 
 
@@ -46,12 +52,37 @@ def matvec(
 
     With ``norm`` the product is of ``rms_norm(x, norm, eps)``.
     """
-    n_rows, n_columns = weight.shape
-    n = next(n for n in _ROWS if n == 1 or (n < 2 * len(x) and fits(weight.type_id, n, n_columns)))
+    planes, table = weight.planes, weight.table
+    return _matvec(
+        kernels, x, weight.type_id, weight.shape, (*planes, table), norm, eps, bias, residual
+    )
+
+
+def dense_matvec(kernels: CudaKernels, x: mx.array, weight: mx.array) -> mx.array:
+    """``dense_linear`` of few rows x [T, C], C a multiple of 8, with float32 activations."""
+    if weight.shape[1] % 8 or not fits(_F16, 1, weight.shape[1]):
+        return dense_linear(x, weight)
+    none = scalar(0.0)
+    return _matvec(kernels, x, _F16, weight.shape, (weight, none, none, none, none))
+
+
+def _matvec(
+    kernels: CudaKernels,
+    x: mx.array,
+    type_id: int,
+    shape: tuple[int, int],
+    weight: Sequence[mx.array],
+    norm: mx.array | None = None,
+    eps: float = 0.0,
+    bias: mx.array | None = None,
+    residual: mx.array | None = None,
+) -> mx.array:
+    n_rows, n_columns = shape
+    n = next(n for n in _ROWS if n == 1 or (n < 2 * len(x) and fits(type_id, n, n_columns)))
     if n < len(x):
         parts = [
-            matvec(
-                *(kernels, x[t : t + n], weight, norm, eps, bias),
+            _matvec(
+                *(kernels, x[t : t + n], type_id, shape, weight, norm, eps, bias),
                 None if residual is None else residual[t : t + n],
             )
             for t in range(0, len(x), n)
@@ -66,9 +97,9 @@ def matvec(
     n_threads = _ONE_THREADS if n == 1 else _MORE_THREADS
     out = kernels.launch(
         "matvec",
-        weight.type_id,
+        type_id,
         [
-            *(x, *weight.planes, weight.table, none if norm is None else norm),
+            *(x, *weight, none if norm is None else norm),
             # its shape tells the number of rows
             *(zeros(n_rows) if bias is None else bias, none if residual is None else residual),
         ],
@@ -79,7 +110,7 @@ def matvec(
         },
         (_blocks(kernels.max_blocks * THREADS // n_threads, n_rows, rows_a_warp, n_threads), 1),
         (n, n_rows),
-        shared_bytes=shared_bytes(weight.type_id, n, n_columns),
+        shared_bytes=shared_bytes(type_id, n, n_columns),
         n_threads=n_threads,
     )
     return out[:n_wanted] if n > n_wanted else out

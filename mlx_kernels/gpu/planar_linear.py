@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from mlx_kernels.blocks import PackedMatrix, check_matrix
 from mlx_kernels.errors import TensorError
-from mlx_kernels.gpu.dense_linear import dense_linear, dense_matrix
+from mlx_kernels.gpu.dense_linear import dense_matrix
 from mlx_kernels.gpu.launch_table import LaunchTable
 from mlx_kernels.gpu.norm import rms_norm
 from mlx_kernels.gpu.planar import planar_bytes
@@ -87,7 +87,7 @@ def planar_linear(
         if isinstance(part, PlanarWeight) and _is_decode(launches, x, weight):
             products.append(launches.matvec(x, part, norm, eps))
         elif isinstance(part, mx.array) and len(x) <= MAX_DECODE_ROWS:
-            products.append(dense_linear(normed, part))
+            products.append(launches.dense(normed, part))
         else:
             products.append(many.times(part))
     product = products[0] if len(products) == 1 else mx.concatenate(products, axis=1)

@@ -81,6 +81,20 @@ def test_matvec(type_id: int, n_positions: int, random: np.random.Generator) -> 
         assert relative_error(y, wide @ values.T + bias + residual) < PRECISE
 
 
+@pytest.mark.parametrize("n_positions", [1, 3])
+def test_matvec_of_float16_weights(n_positions: int, random: np.random.Generator) -> None:
+    import mlx.core as mx
+
+    from mlx_kernels.gpu.planar_launches import dense_matvec
+
+    for n_rows, n_columns in ((7, 1312), (71, 200)):
+        weight = (random.standard_normal((n_rows, n_columns)) / 32).astype(np.float16)
+        x = normal(random, n_positions, n_columns)
+        y = dense_matvec(emulated_kernels(), mx.array(x), mx.array(weight))
+        expected = x.astype(np.float64) @ (32 * weight.astype(np.float64)).T
+        assert relative_error(y, expected) < PRECISE
+
+
 @pytest.mark.parametrize("n_positions", [2, 5, 8])
 def test_matvec_of_more_positions_than_a_block_can_stage(
     n_positions: int, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,9 @@ const int n_rows = bias_shape[0], n_columns = x_shape[1];
 const Activations staged = activations_at<Format>(shared_bytes, T, n_columns);
 uint32_t* shared_table = reinterpret_cast<uint32_t*>(shared_bytes + staged_bytes<Format>(T, staged.padded));
 float* row_factor = reinterpret_cast<float*>(shared_table + Format::TABLE_WORDS);
-const Planes planes{quants, high, scales, factors};
+// of F16 the quants are halves, and the others are not there
+auto bytes = [](const auto* plane) { return reinterpret_cast<const uint8_t*>(plane); };
+const Planes planes{bytes(quants), bytes(high), bytes(scales), bytes(factors)};
 const int lane = threadIdx.x % 32, stride = gridDim.x * (blockDim.x / 32) * RW;
 const int n_steps = n_columns / Format::STEP;
 const int first_row = (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * RW;
@@ -28,7 +30,7 @@ auto fetch = [&](Format::Packed* to) {
 };
 #pragma unroll
 for (int u = 0; u < UN; u++) fetch(packed[u]);
-fill_table<Format>(table, shared_table);
+fill_table<Format>(reinterpret_cast<const uint32_t*>(table), shared_table);
 if (HAS_NORM) row_factors(x, T, n_columns, __uint_as_float(EPS), row_factor);
 stage<Format>(x, T, n_columns, HAS_NORM ? norm : nullptr, row_factor, staged);
 __syncthreads();
