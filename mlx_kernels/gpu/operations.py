@@ -8,6 +8,7 @@ Weights stay packed on ``cuda`` and ``metal``, where kernels of ours read them. 
 are decoded once, to float32.
 """
 
+import os
 from collections.abc import Sequence
 from math import prod
 
@@ -63,13 +64,21 @@ class MlxOps:
     def __init__(self, device: str, kernels: CudaKernels | MetalKernels | None = None) -> None:
         """``kernels``: keep weights packed and use these; on a GPU those of MLX by default."""
         self.device = device
+        if device == "cuda":
+            # MLX starts a graph's work when it has so many MB of inputs, 1000 on an H200, and counts
+            # all experts of a layer though six are read. Read when its first graph is begun.
+            os.environ.setdefault("MLX_MAX_MB_PER_BUFFER", "16000")
         if kernels is None and device != "mlx-cpu":
             kernels = CudaKernels() if device == "cuda" else MetalKernels()
         self._kernels = kernels
         self._launches = None if kernels is None else launch_table(kernels)
         self._is_half = device != "mlx-cpu" or kernels is not None
         self.rope = Rope().turn
-        self._deepseek_v4 = MlxDeepseekV4Ops(self, decode_kernels_of(kernels))
+        self._deepseek_v4 = MlxDeepseekV4Ops(
+            self,
+            decode_kernels_of(kernels),
+            kernels if isinstance(kernels, CudaKernels) else None,
+        )
         # For the whole process: a process that opens two devices of MLX uses the last one.
         mx.set_default_device(mx.cpu if device == "mlx-cpu" else mx.gpu)
 
