@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import CodeType
 
 from tools.sandbox import landlock_launcher
 from tools.sandbox.landlock_rules import ALL, WRITE, landlock_rules
@@ -37,6 +38,13 @@ _BROUGHT = (
     (6, "abstract sockets and signals"),
 )
 _BOOT = "import marshal,os,sys;j=marshal.loads(os.fdopen({fd},'rb').read());exec(j['code'])"
+# Without the interpreter's own clearing up, which takes a while and serves nobody here.
+_START = """
+j["status"] = int(sys.argv[1])
+code = main(j)
+sys.stderr.flush()
+os._exit(code)
+"""
 _REFUSALS = ("Permission denied", "PermissionError", "EACCES", "Invalid cross-device link")
 
 
@@ -133,13 +141,9 @@ def _python() -> str:
 
 
 @functools.cache
-def _code() -> bytes:
+def _code() -> CodeType:
     """The launcher, compiled: as trustworthy as this process, whatever becomes of the file."""
-    source = (
-        _SOURCE
-        + "\nj['status'] = int(sys.argv[1])\ncode = main(j)\nsys.stderr.flush()\nos._exit(code)\n"
-    )
-    return compile(source, "landlock_launcher", "exec")  # type: ignore[return-value]
+    return compile(_SOURCE + _START, "landlock_launcher", "exec")
 
 
 # Read when this module is imported, before a command could change the file in its workspace.
