@@ -230,7 +230,7 @@ class Session:
         )
 
     def load(self, state: SessionState, *, consume: bool = False) -> None:
-        """Replace the state by a saved one, bit by bit. It counts as marked, see ``mark``.
+        """Replace the state by a saved one, bit by bit. Nothing of it counts as marked.
 
         Args:
             state: The saved one.
@@ -268,7 +268,7 @@ class Session:
         self._pending = None
         self._tokens = list(state.tokens)
         self._logits = state.logits.copy()
-        self._n_kept = n_tokens
+        self._n_kept = 0
 
     def _truncate(self, n_tokens: int) -> None:
         self._cache.truncate(n_tokens)

@@ -3,23 +3,20 @@
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ds4agent.agent.conversation import Conversation, Progress
+from ds4agent.agent.keeping import Keeping
 from ds4agent.events import HistoryEntry, Saved, SessionList, SessionSummary
 from ds4agent.plain import one_line
 from engine.chat.format import System, ToolSpec
 from engine.engine import Engine
 from engine.errors import StateMismatch
 from engine.state import SessionState, SyncReport
-from sessions import folder
 from sessions.errors import CheckpointError
-from sessions.identity import normalise_title, session_id
-from sessions.locks import SessionLock
-from sessions.record import SessionMeta
 from sessions.store import SessionStore
 
-_LOCK_ATTEMPTS = 5  # other programs that began with the same words in the same seconds
 _LIST_HINT = "`ds4-agent sessions list` shows what there is."
 _MODEL_HINT = "Start with the model it was made with, or begin a new conversation."
 
@@ -45,8 +42,7 @@ class Archive:
         self._head = tuple(engine.chat.render([System(system, tools)]))
         self._head_text = engine.tokenizer.render(self._head)
         self._head_state: SessionState | None = None
-        self._lock: SessionLock | None = None
-        self._lock_id = ""
+        self._keeping = Keeping(engine, store, cwd) if store is not None else None
 
     def begin(
         self, announce: Callable[[int], Progress], cancel: threading.Event
@@ -78,11 +74,18 @@ class Archive:
                 warning = self._save_head(state)
         if not report.cancelled:
             self._head_state = state
-        self._release()
+        self.close()
         return Conversation(session, self._engine.chat, self._tools, self._head), report, warning
 
-    def open(self, id_prefix: str) -> tuple[Conversation, str]:
+    def open(
+        self, id_prefix: str, progress: Progress | None = None, *, as_copy: bool = False
+    ) -> tuple[Conversation, str]:
         """Open a saved conversation, nothing computed. The open one stays usable until then.
+
+        Args:
+            id_prefix: the first digits of its id.
+            progress: called with bytes read and in all.
+            as_copy: leave it as it is; what comes now is kept as another conversation.
 
         Returns:
             The conversation, and a warning for the person ("" without one).
@@ -101,63 +104,89 @@ class Archive:
                 f"(weights {record.fingerprint[:8]}, loaded are {fingerprint[:8]})",
                 _MODEL_HINT,
             )
+        warnings = []
         lock = None
-        if self._lock is None or not self._is_mine(record.id):
-            lock = store.open_lock(record.id)
+        if not as_copy:
+            try:
+                lock = self._require_keeping().lock(record.id)
+            except CheckpointError as error:
+                if not isinstance(error.__cause__, OSError):
+                    raise  # it is open in another process
+                warnings.append(f"It is kept as a copy from here on: {error}.")
+                as_copy = True
         try:
-            state, record = store.load(record.id)
+            restored = store.restore(record.id, progress)
+            state = restored.state
             if not state.fingerprint:
                 state = dataclasses.replace(state, fingerprint=fingerprint)
-            session = self._engine.restore(state)
+            session = self._engine.restore(state, consume=True)
         except BaseException:
             if lock is not None:
                 lock.release()
             raise
-        if lock is not None:
-            self._release()
-            self._lock, self._lock_id = lock, record.id
-        warning = ""
+        warnings += [f"Session {record.id[:8]}: {note}." for note in restored.notes]
         if tuple(state.tokens[: len(self._head)]) != self._head:
-            warning = (
+            warnings.append(
                 "This conversation began with another system prompt or other tools; "
                 "it goes on with its own."
             )
         conversation = Conversation(
             session, self._engine.chat, self._tools, self._head, state.tokens
         )
-        conversation.id, conversation.title = record.id, record.title
-        conversation.created_at = record.created_at
+        conversation.title, conversation.created_at = record.title, record.created_at
+        if as_copy:
+            self.close()
+        else:
+            conversation.id = record.id
+            warnings.append(self._require_keeping().adopt(restored, lock, conversation))
         conversation.saved_tokens = conversation.transcript
-        return conversation, warning
+        return conversation, " ".join(filter(None, warnings))
 
-    def save(self, conversation: Conversation, *, automatic: bool) -> Saved:
-        """Write the conversation; a later save replaces it.
+    def keep(
+        self,
+        conversation: Conversation,
+        *,
+        kind: str = "turn",
+        events: Sequence[dict[str, Any]] = (),
+    ) -> Saved:
+        """Bring what is new to the disk; see ``Keeping.append``.
 
         Raises:
             CheckpointError: it cannot be written. The conversation goes on.
         """
-        start_s = time.monotonic()
-        store = self._require_store()
-        conversation.settle()
-        if not conversation.id:
-            self._claim(store, conversation)
-        saved = store.save(
-            conversation.session.state(),
-            self._engine.tokenizer.render(conversation.transcript),
-            title=conversation.title,
-            created_at=conversation.created_at,
-            meta=SessionMeta(cwd=self._cwd, model=self._engine.info.name),
+        return self._require_keeping().append(conversation, kind=kind, events=events)
+
+    def save(
+        self,
+        conversation: Conversation,
+        *,
+        automatic: bool,
+        events: Sequence[dict[str, Any]] = (),
+        progress: Progress | None = None,
+    ) -> Saved:
+        """Write all of the conversation into its checkpoint; see ``Keeping.fold``.
+
+        Raises:
+            CheckpointError: it cannot be written. The conversation goes on.
+        """
+        return self._require_keeping().fold(
+            conversation, automatic=automatic, events=events, progress=progress
         )
-        conversation.id = saved.id
-        conversation.saved_tokens = conversation.transcript
-        return Saved(
-            session_id=saved.id,
-            title=conversation.title,
-            tokens=len(conversation.transcript),
-            file_bytes=saved.n_bytes,
-            seconds=time.monotonic() - start_s,
-            automatic=automatic,
-        )
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether there is anything on disk that the checkpoint does not have."""
+        return self._keeping is not None and self._keeping.has_journal
+
+    @property
+    def is_fold_due(self) -> bool:
+        """Whether idle time should be used for a ``save``."""
+        return self._keeping is not None and self._keeping.is_fold_due
+
+    @property
+    def head_state(self) -> SessionState | None:
+        """The state of the system prompt, when it was computed or read."""
+        return self._head_state
 
     def history(self, conversation: Conversation) -> tuple[HistoryEntry, ...]:
         """Return what was said, for display, without the system prompt."""
@@ -170,7 +199,8 @@ class Archive:
 
     def close(self) -> None:
         """Let other programs open the conversation."""
-        self._release()
+        if self._keeping is not None:
+            self._keeping.release()
 
     def _load_head(self) -> SessionState | None:
         if self._store is None:
@@ -186,40 +216,17 @@ class Archive:
             return f"The system prompt's state was not kept: {error}. {error.hint}".strip()
         return ""
 
-    def _claim(self, store: SessionStore, conversation: Conversation) -> None:
-        """Take a free id. It follows from title and second, so equal prompts may collide."""
-        title = normalise_title(conversation.title).encode("utf-8")
-        n_locked = 0
-        while True:
-            identifier = session_id(title, conversation.created_at)
-            if self._is_mine(identifier):
-                return  # taken for a save that failed
-            if not folder.session_path(store.folder, identifier).exists():
-                try:
-                    lock = store.open_lock(identifier)
-                    break
-                except CheckpointError:
-                    n_locked += 1
-                    if n_locked == _LOCK_ATTEMPTS:
-                        raise
-            conversation.created_at += 1
-        self._release()
-        self._lock, self._lock_id = lock, identifier
-
-    def _is_mine(self, identifier: str) -> bool:
-        return self._lock is not None and self._lock_id == identifier
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-        self._lock, self._lock_id = None, ""
-
     def _require_store(self) -> SessionStore:
         if self._store is None:
             raise CheckpointError(
                 "saved conversations are switched off", "Start without --no-save."
             )
         return self._store
+
+    def _require_keeping(self) -> Keeping:
+        self._require_store()
+        assert self._keeping is not None
+        return self._keeping
 
 
 def session_list(store: SessionStore | None, fingerprint: str) -> SessionList:

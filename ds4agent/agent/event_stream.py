@@ -29,8 +29,17 @@ class EventStream:
     any other event, so that a reader sees everything in the order in which it happened.
     """
 
-    def __init__(self, events: "queue.Queue[Event]") -> None:
+    def __init__(
+        self, events: "queue.Queue[Event]", listener: Callable[[Event], None] | None = None
+    ) -> None:
+        """Begin.
+
+        Args:
+            events: where they go.
+            listener: also gets every event of ``emit``, in the thread that emits it.
+        """
         self._events = events
+        self._listener = listener
         self._lock = threading.Lock()
         self._pending: _Pending | None = None
         self._last_flush = 0.0
@@ -41,6 +50,8 @@ class EventStream:
 
     def emit(self, event: Event) -> None:
         """Hand over one event, after all text before it."""
+        if self._listener is not None:
+            self._listener(event)
         with self._lock:
             # Not ended: a control sequence may go on after an event that only tells progress.
             self._flush()

@@ -71,6 +71,7 @@ class Turn:
         stream: EventStream,
         look_around: Callable[[], None] = lambda: None,
         *,
+        keep_results: Callable[[], None] = lambda: None,
         is_small: bool = False,
     ) -> None:
         """Prepare a turn.
@@ -82,6 +83,8 @@ class Turn:
             mailbox: the interrupt, the mode, messages typed meanwhile.
             stream: where events go.
             look_around: called between tokens, for requests that need no pause.
+            keep_results: called when the model has read results, before it goes on: brings them to
+                the disk.
             is_small: help the model along: the task is repeated after each result, and a call that
                 was made before ends the tools: the model is made to answer.
         """
@@ -91,6 +94,7 @@ class Turn:
         self._mailbox = mailbox
         self._stream = stream
         self._look_around = look_around
+        self._keep_results = keep_results
         self._thinking = settings.thinking and conversation.chat.can_think
         self._meter = Meter(stream)
         self._answering = Answering(
@@ -307,7 +311,7 @@ class Turn:
                 self._mailbox.put_back(typed)
             self._hand_over_shortly(results)
             return self._limit_reached()
-        if not self._prefill_and_open(tokens):
+        if not self._prefill_and_open(tokens, are_results=True):
             # The model has read a part of it at most. It gets the short form, which costs nothing.
             if typed:
                 self._mailbox.put_back(typed)
@@ -349,19 +353,28 @@ class Turn:
 
     # --- the live state -----------------------------------------------------------------------
 
-    def _prefill_and_open(self, tokens: Sequence[int], *, thinking: bool = True) -> bool:
-        """Compute new input and open an answer; False when it was interrupted."""
+    def _prefill_and_open(
+        self, tokens: Sequence[int], *, thinking: bool = True, are_results: bool = False
+    ) -> bool:
+        """Compute new input and open an answer; False when it was interrupted.
+
+        Results are kept before the answer is opened: the state of a legal place is gone when the
+        model has read on.
+        """
         self._stream.emit(PhaseChanged(Phase.PREFILL))
         self._is_open_thinking = thinking and self._thinking
         opening = self._conversation.render([AssistantOpen(self._is_open_thinking)])
-        wanted = [*tokens, *opening]
+        wanted = [*tokens] if are_results else [*tokens, *opening]
         report = self._conversation.feed(
             wanted, prefill_reporter(self._stream, len(wanted)), self._mailbox.cancel
         )
         self._meter.count_prefill(report)
         if report.cancelled:
             return False
-        self._conversation.commit(n_open=len(opening))
+        self._conversation.commit(n_open=0 if are_results else len(opening))
+        if are_results:
+            self._keep_results()
+            self._meter.count_prefill(self._conversation.feed(opening))
         self._has_open_answer = True
         return True
 

@@ -171,8 +171,18 @@ class Mailbox:
         with self._changed:
             self._state = _State.CLOSED
 
-    def next(self) -> Command:
-        """Wait for the next thing to do. Queued messages become one turn."""
+    @property
+    def is_wanted(self) -> bool:
+        """Whether something waits to be done."""
+        with self._changed:
+            return self._is_quitting or bool(self._inbox)
+
+    def next(self, idle_s: float | None = None) -> Command | None:
+        """Wait for the next thing to do. Queued messages become one turn.
+
+        Args:
+            idle_s: return None when nothing came for so long; None waits for ever.
+        """
         with self._changed:
             while True:
                 if self._is_quitting:
@@ -186,7 +196,8 @@ class Mailbox:
                         return Submit(text)
                     self._state = _State.IDLE
                     self._stream.emit(PhaseChanged(Phase.IDLE))
-                self._changed.wait()
+                if not self._changed.wait(idle_s):
+                    return None
 
     def next_list(self) -> bool:
         """True when a list was asked for meanwhile; it is then taken as answered."""

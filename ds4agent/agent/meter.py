@@ -24,6 +24,21 @@ def load_reporter(stream: EventStream) -> Progress:
     return report
 
 
+def file_reporter(stream: EventStream) -> Progress:
+    """Return a progress callback for a conversation that is read or written (bytes done, bytes in
+    all). What takes no longer than one interval is not told."""
+    last_s = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if now_s - last_s >= _INTERVAL_S:
+            last_s = now_s
+            stream.emit(LoadProgress(done, total))
+
+    return report
+
+
 def prefill_reporter(stream: EventStream, n_tokens: int) -> Progress:
     """Say that ``n_tokens`` are to be computed, and return the progress callback for it."""
     start_s = last_s = time.monotonic()

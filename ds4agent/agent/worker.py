@@ -68,8 +68,9 @@ from ds4agent.agent.conversation import Conversation, Progress
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.loop import Turn, TurnReport
 from ds4agent.agent.mailbox import Mailbox
-from ds4agent.agent.meter import load_reporter, prefill_reporter
+from ds4agent.agent.meter import file_reporter, load_reporter, prefill_reporter
 from ds4agent.agent.prompt import is_small, system_text, tool_specs
+from ds4agent.agent.saver import IDLE_S, Saver
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.errors import Ds4Error, explain, is_expected
 from ds4agent.events import (
@@ -125,8 +126,9 @@ class AgentWorker:
         self._open_engine = open_engine
         self._settings = settings
         self._start = start
-        self._stream = EventStream(self.events)
+        self._stream = EventStream(self.events, lambda event: self._saver.see(event))
         self._mailbox = Mailbox(self._stream, settings.mode)
+        self._saver = Saver(self._stream, self._attempt, lambda: self._mailbox.is_wanted)
         self._thread = threading.Thread(target=self._run, name="ds4-worker", daemon=True)
         self._store = SessionStore(settings.store_folder) if settings.store_folder else None
         self._has_warned = False
@@ -170,13 +172,16 @@ class AgentWorker:
             self._stream.emit(Notice(error, "error"))
             self._stream.emit(PhaseChanged(Phase.FAILED, error))
         while True:
-            command = self._mailbox.next()
+            command = self._mailbox.next(IDLE_S if self._saver.wants_idle_time else None)
+            if command is None:
+                self._saver.in_idle_time(self._conversation)
+                continue
             if isinstance(command, Quit):
                 break
             error = self._attempt(lambda command=command: self._obey(command))
             if error:
                 self._stream.emit(Notice(error, "error"))
-        error = self._attempt(self._save_before_end)
+        error = self._attempt(lambda: self._saver.before_end(self._conversation))
         if error:
             self._stream.emit(Notice(f"Not saved: {error}", "error"))
         self._attempt(self._release)
@@ -199,7 +204,7 @@ class AgentWorker:
             case Submit(text):
                 self._turn(text)
             case Save():
-                self._save_on_request()
+                self._saver.on_request(self._conversation)
             case Load(id_prefix):
                 self._load(id_prefix)
             case New():
@@ -277,6 +282,8 @@ class AgentWorker:
         tools = tool_specs(self._toolbox.tools.values(), engine.info.n_params)
         text = system_text(self._settings.cwd, self._settings.system_prompt_extra)
         self._archive = Archive(engine, self._store, str(self._settings.cwd), text, tools)
+        if self._store is not None:
+            self._saver.use(self._archive)
 
     def _begin(self) -> None:
         start_s = time.monotonic()
@@ -293,7 +300,7 @@ class AgentWorker:
 
     def _load_ready(self, id_prefix: str) -> None:
         start_s = time.monotonic()
-        conversation, warning = self._archive.open(id_prefix)
+        conversation, warning = self._archive.open(id_prefix, file_reporter(self._stream))
         if warning:
             self._stream.emit(Notice(warning, "warning"))
         report = SyncReport(len(conversation.transcript), 0)
@@ -306,6 +313,7 @@ class AgentWorker:
             self._toolbox.close()
             self._toolbox = self._make_toolbox()
         self._conversation = conversation
+        self._saver.another_conversation()
         self._has_warned = False
         self._stream.emit(
             Ready(
@@ -340,6 +348,7 @@ class AgentWorker:
             self._mailbox,
             self._stream,
             self._look_around,
+            keep_results=lambda: self._saver.after_results(conversation),
             is_small=self._has_small_model,
         )
         reports: list[TurnReport] = []
@@ -352,8 +361,8 @@ class AgentWorker:
                     context_tokens=conversation.n_tokens, context_size=conversation.session.ctx
                 )
                 reports.append(TurnReport(Outcome.ERROR, used, error))
-        self._save_after_turn()
         report = reports[0]
+        self._saver.after_turn(conversation, report.outcome)
         self._warn_when_full(report.usage)
         self._stream.emit(TurnEnded(report.outcome, report.usage, conversation.id, report.error))
 
@@ -363,44 +372,13 @@ class AgentWorker:
             if error:
                 self._stream.emit(Notice(error, "error"))
 
-    def _save_after_turn(self) -> None:
-        if self._store is None or self._conversation.is_saved:
-            return
-        error = self._attempt(lambda: self._save(automatic=True))
-        if error:
-            self._stream.emit(
-                Notice(f"The conversation was not saved: {error} It goes on.", "warning")
-            )
-
-    def _save_on_request(self) -> None:
-        if self._conversation is None or not self._conversation.has_messages:
-            self._stream.emit(Notice("There is nothing to save yet"))
-        else:
-            self._save(automatic=False)
-
-    def _save(self, *, automatic: bool) -> None:
-        self._stream.emit(PhaseChanged(Phase.SAVING))
-        self._stream.emit(self._archive.save(self._conversation, automatic=automatic))
-
     def _load(self, id_prefix: str) -> None:
-        self._keep_current()
+        self._saver.before_another(self._conversation)
         self._load_ready(id_prefix)
 
     def _new(self) -> None:
-        self._keep_current()
+        self._saver.before_another(self._conversation)
         self._begin()
-
-    def _keep_current(self) -> None:
-        """Save what is not saved before it is replaced.
-
-        Raises:
-            Ds4Error: it cannot be saved; then it must not be replaced either.
-        """
-        if self._store is None or self._conversation.is_saved:
-            return
-        error = self._attempt(lambda: self._save(automatic=True))
-        if error:
-            raise Ds4Error(f"The current conversation cannot be saved, so it stays open: {error}")
 
     def _list(self) -> None:
         fingerprint = self._engine.info.fingerprint if self._engine is not None else ""
@@ -426,10 +404,6 @@ class AgentWorker:
                     "warning",
                 )
             )
-
-    def _save_before_end(self) -> None:
-        if self._store is not None and self._conversation and not self._conversation.is_saved:
-            self._save(automatic=True)
 
     def _release(self) -> None:
         if self._archive is not None:

@@ -51,7 +51,10 @@ def test_first_turn_when_done_is_saved_and_told(open_rig, tmp_path) -> None:
     assert saved.session_id == end.session_id
     assert saved.title == "what is in notes.txt?"
     assert saved.tokens == end.usage.context_tokens
-    assert (tmp_path / "kv" / f"{end.session_id}.kv").stat().st_size == saved.file_bytes
+    sizes = [
+        (tmp_path / "kv" / f"{end.session_id}.kv{part}").stat().st_size for part in ("", ".journal")
+    ]
+    assert sum(sizes) == saved.file_bytes
     assert rig.close().resume_id == end.session_id
 
 

@@ -115,4 +115,4 @@ def test_a_consumed_state_is_loaded_and_gone(engine) -> None:
     again = engine.restore(state, consume=True)
     assert not state.arrays
     assert_same(again.state(), dataclasses.replace(state, arrays=arrays))
-    assert again.n_kept == 20
+    assert again.n_kept == 0  # whoever knows where it came from marks it

@@ -112,6 +112,7 @@ def test_turns_of_several_processes_are_one_conversation(engine, tmp_path) -> No
         restored = store.restore(keeper.id)
         keeper = keeper_of(store, restored)
         session = engine.restore(restored.state, consume=True)
+        session.mark()
         session.extend(rng.integers(0, 250, n).tolist())
         append(keeper, engine, session, "result")
         assert_goes_on_alike(engine, session, store, keeper.id, 1)
