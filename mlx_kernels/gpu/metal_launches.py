@@ -2,13 +2,13 @@
 
 import mlx.core as mx
 
+from mlx_kernels.gpu.constants import pair, scalar, zeros
 from mlx_kernels.gpu.metal_kernels import METAL_THREADS, MetalKernels
 from mlx_kernels.gpu.planar_launches import MAX_DECODE_ROWS
 from mlx_kernels.gpu.planar_weight import PlanarWeight
-from mlx_kernels.gpu.small_arrays import floats, integers
 
-# In place of an input that is not there: eight elements, so it lies in the device address space.
-_NO_VALUES = (0.0,) * 8
+# Elements of what stands for an input that is not there: it lies in the device address space.
+_NONE = 8
 _N_SIMDGROUPS = METAL_THREADS // 32
 _POSITIONS = (1, 2, 4, 8)  # of one launch; a number between takes the next larger text
 # Rows of a simdgroup: the activations are loaded once for all of them. More where a step has few
@@ -41,13 +41,13 @@ def matvec(
     assert 1 <= len(x) <= MAX_DECODE_ROWS
     n = next(n for n in _POSITIONS if n >= len(x))
     rows = _rows_a_simdgroup(weight.type_id, n)
-    none = floats(*_NO_VALUES)
+    none = zeros(_NONE)
     (out,) = kernels.launch(
         "matvec",
         weight.type_id,
         [
             *(x, *weight.planes, weight.table, weight.sizes),
-            *(none if norm is None else norm, floats(eps)),
+            *(none if norm is None else norm, scalar(eps)),
             *(none if bias is None else bias, none if residual is None else residual),
         ],
         {
@@ -82,9 +82,9 @@ def gate_up(
         "gate_up",
         gate.type_id,
         [
-            *(x, *gate.planes, *up.planes, gate.table, integers(n_hidden, gate.shape[1])),
-            *(ids, weights, floats(*_NO_VALUES) if norm is None else norm),
-            *(floats(eps), floats(clamp or 0.0)),
+            *(x, *gate.planes, *up.planes, gate.table, pair(n_hidden, gate.shape[1])),
+            *(ids, weights, zeros(_NONE) if norm is None else norm),
+            *(scalar(eps), scalar(clamp or 0.0)),
         ],
         {
             **{"K": n_chosen, "RW": rows},
@@ -105,7 +105,7 @@ def down(
     (out,) = kernels.launch(
         "down",
         weight.type_id,
-        [hidden, *weight.planes, weight.table, integers(n_out, n_hidden), ids],
+        [hidden, *weight.planes, weight.table, pair(n_out, n_hidden), ids],
         {"K": n_chosen, "RW": rows},
         (_groups(n_out, rows), n_positions),
         [(n_positions, n_out)],

@@ -3,12 +3,14 @@
 Weights are unpacked to float32 on their way into the product, activations and sums are float32.
 """
 
+from functools import lru_cache
+
 import mlx.core as mx
 
+from mlx_kernels.gpu.constants import on_device, pair, scalar
 from mlx_kernels.gpu.grouping import Groups, grouped
 from mlx_kernels.gpu.metal_kernels import MetalKernels
 from mlx_kernels.gpu.planar_weight import PlanarWeight
-from mlx_kernels.gpu.small_arrays import floats, integers
 
 TILE_POSITIONS, _TILE_ROWS = 32, 64  # of packed_tile.metal
 
@@ -24,13 +26,13 @@ def tile_product(
     """
     n_rows, n_columns = x.shape
     n_out = weight.shape[0] // (1 if groups is None else groups.n_experts)
-    none = integers(0, 0)
+    none = pair(0, 0)
     n_tiles = -(-n_rows // TILE_POSITIONS) if groups is None else groups.tiles.shape[0]
     (out,) = kernels.launch(
         "tile_product",
         weight.type_id,
         [
-            *(x, *weight.planes, weight.table, integers(n_out, n_columns, n_rows)),
+            *(x, *weight.planes, weight.table, _sizes(n_out, n_columns, n_rows)),
             *((none, none) if groups is None else (groups.order, groups.tiles)),
         ],
         {"HAS_EXPERTS": groups is not None},
@@ -62,8 +64,8 @@ def tile_gate_up(
         "tile_gate_up",
         gate.type_id,
         [
-            *(x, *gate.planes, *up.planes, gate.table, integers(n_hidden, n_columns)),
-            *(groups.order, groups.tiles, weights, floats(clamp or 0.0)),
+            *(x, *gate.planes, *up.planes, gate.table, pair(n_hidden, n_columns)),
+            *(groups.order, groups.tiles, weights, scalar(clamp or 0.0)),
         ],
         {"K": weights.shape[1], "HAS_CLAMP": clamp is not None},
         (-(-n_hidden // (_TILE_ROWS // 2)), groups.tiles.shape[0]),
@@ -88,3 +90,8 @@ def experts_in_tiles(
     hidden = tile_gate_up(kernels, x, gate, up, groups, expert_weights, clamp)
     by_choice = tile_product(kernels, hidden, down, groups)
     return by_choice.reshape(n_positions, n_chosen, -1).sum(axis=1)
+
+
+@lru_cache(maxsize=256)
+def _sizes(*values: int) -> mx.array:
+    return on_device(values, mx.int32)
