@@ -30,7 +30,7 @@ class Harness:
 
     Args:
         build, order, options: See ``MetalKernel``.
-        rewrite: Changes every header and every body, for mutants.
+        rewrite: Changes every header and every body, for mutants; what it changed is not kept.
     """
 
     def __init__(
@@ -56,16 +56,18 @@ class Harness:
         compile_options: dict[str, str] | None = None,
     ) -> "HarnessKernel":
         """In place of ``mx.fast.metal_kernel``. ``compile_options`` change nothing here."""
+        texts = self.rewrite(source), self.rewrite(header)
         return HarnessKernel(
             self,
             dict(
                 name=name,
                 input_names=list(input_names),
                 output_names=list(output_names),
-                source=self.rewrite(source),
-                header=self.rewrite(header),
+                source=texts[0],
+                header=texts[1],
                 ensure_row_contiguous=ensure_row_contiguous,
                 atomic_outputs=atomic_outputs,
+                keep=texts == (source, header),
             ),
         )
 

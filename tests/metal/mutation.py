@@ -116,7 +116,6 @@ def judge(text: Text, mutant: Mutant, cases: dict[str, Case]) -> Verdict:
                     build,
                     order=order,
                     rewrite=rewrite,
-                    keep=False,
                     timeout_s=TIMEOUT_S,
                 )
             except KernelFault as fault:

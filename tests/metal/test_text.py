@@ -116,12 +116,16 @@ def test_text_is_what_mlx_generates(name: str) -> None:
 def test_threadgroup_arrays_move_into_the_arena() -> None:
     placed = text.place_threadgroup_arrays(
         "threadgroup float tile[32 * 40];\nthreadgroup half m[4][8];\n"
-        "threadgroup vec<T, 2> v[N];\nthreadgroup float* p = tile;\nthreadgroup_barrier(x);"
+        "threadgroup vec<T, 2> v[N];\n// of a threadgroup\n"
+        "short s; /* threadgroup\nint i; */\nthreadgroup float* p = tile;\nthreadgroup_barrier(x);"
     )
     assert placed.splitlines() == [
         'auto& tile = *(float(*)[32 * 40])rt_threadgroup(0, sizeof(float[32 * 40]), 64, "tile");',
         'auto& m = *(half(*)[4][8])rt_threadgroup(1, sizeof(half[4][8]), 64, "m");',
         'auto& v = *(vec<T, 2>(*)[N])rt_threadgroup(2, sizeof(vec<T, 2>[N]), 64, "v");',
+        "// of a threadgroup",
+        "short s; /* threadgroup",
+        "int i; */",
         "threadgroup float* p = tile;",
         "threadgroup_barrier(x);",
     ]

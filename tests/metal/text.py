@@ -173,8 +173,9 @@ def kernel_text(
 
 
 _THREADGROUP_VARIABLE = re.compile(
-    r"\bthreadgroup\s+(?P<type>[A-Za-z_][\w:]*(?:\s*<[^;<>]*>)?)\s+(?P<name>\w+)\s*"
-    r"(?P<size>(?:\[[^\]]*\]\s*)*);"
+    r"//[^\n]*|/\*.*?\*/|\bthreadgroup\s+(?P<type>[A-Za-z_][\w:]*(?:\s*<[^;<>]*>)?)\s+(?P<name>\w+)\s*"
+    r"(?P<size>(?:\[[^\]]*\]\s*)*);",
+    re.DOTALL,
 )
 
 
@@ -187,6 +188,8 @@ def place_threadgroup_arrays(text: str) -> str:
     counter = iter(range(1_000_000))
 
     def replace(match: re.Match) -> str:
+        if match["type"] is None:
+            return match[0]  # a comment
         kind, name, size = match["type"], match["name"], match["size"].strip()
         line_breaks = "\n" * match[0].count("\n")
         whole = f"{kind}{size}" if size else kind
