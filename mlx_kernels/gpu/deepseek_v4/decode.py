@@ -20,6 +20,11 @@ from mlx_kernels.gpu.deepseek_v4.decode_kernels import DecodeKernels
 from mlx_kernels.gpu.deepseek_v4.decode_layer import DecodeLayer, Hyper, can_decode
 
 
+# Layers after which the device is told to begin: it works on them while the host makes the launches
+# of the next ones.
+EVALUATE_EVERY = 4
+
+
 class Pending(NamedTuple):
     """Streams [1, 4, D] to which a sublayer's result is still to be written."""
 
@@ -41,6 +46,8 @@ class Decoder:
     def __init__(self, kernels: DecodeKernels, ops: Any) -> None:
         self._kernels, self._ops = kernels, ops
         self._layers: dict[int, tuple[Layer, DecodeLayer | None]] = {}
+        self._n_layers = 0  # since the device was told to begin
+        self._loose: list[mx.array] = []  # rows of states that nothing of this token reads
 
     def serves(self, layer: Layer, streams: mx.array | Pending) -> bool:
         """Whether this is one position, and the layer one that the kernels serve."""
@@ -56,6 +63,8 @@ class Decoder:
         )
         turn = turn_of(position, layer.frequencies)
         _store(own, products, turn, state)
+        if state.indexer is not None and state.indexer.frontier.end % layer.ratio == 0:
+            self._loose.append(state.indexer.rows.raw)
         (heads,) = own.queries_launch(products, own.q_norm, own.eps, *own.queries.inputs)
         mixed = _attend(own, products, heads, turn, state)
         (low,) = own.out_a_launch(mixed, *own.out_a.inputs)
@@ -74,6 +83,11 @@ class Decoder:
         ids, weights = own.route(products, own.bias, own.table, token, own.route_numbers)
         routed = self._ops.moe(x, ffn.experts, ids, weights, ffn.clamp)
         (shared,) = own.shared_down_launch(products, own.clamp, *own.shared_down.inputs)
+        self._n_layers += 1
+        if self._n_layers >= EVALUATE_EVERY:
+            mx.async_eval(streams, shared, routed, mix, *self._loose)
+            self._n_layers = 0
+            self._loose.clear()
         return Pending(streams, shared, routed, mix, own)
 
     def _layer(self, layer: Layer) -> DecodeLayer | None:
