@@ -14,7 +14,7 @@ from sessions.codecs import codec_for_family, codec_for_model_id
 from sessions.errors import CheckpointError, ChecksumError, TextOnly
 from sessions.payload import PayloadCodec, PayloadSummary
 from sessions.safe_file import open_regular
-from sessions.streams import Digest, Progress, WatchedFile
+from sessions.streams import BackgroundDigest, Digest, Progress, WatchedFile
 
 # 31 December 9999: the last day that every screen can show. A damaged header may say more.
 MAX_TIME_S = 253_402_300_799
@@ -87,7 +87,7 @@ class Checkpoint:
                 "only its text was kept",
                 f"Load it with --prefill: its {self.header.tokens} tokens are then read again.",
             )
-        digest = hashlib.sha256() if sha256 else None
+        digest: Digest | None = BackgroundDigest(hashlib.sha256()) if sha256 else None
         watched = WatchedFile(self.file, self.header.payload_bytes, progress, digest)
         problem: CheckpointError | None = None
         try:
@@ -188,7 +188,10 @@ def write(
 
     def write_payload(file: BinaryIO) -> None:
         watched = WatchedFile(file, header.payload_bytes, progress, digest)
-        codec.write(state, text, cast(BinaryIO, watched), profile)
+        try:
+            codec.write(state, text, cast(BinaryIO, watched), profile)
+        finally:
+            watched.finish()
 
     kvc.write(out, header, text, write_payload, title, tool_map)
     return Checkpoint(out, kvc.read_envelope(out), codec)

@@ -29,14 +29,16 @@ import hashlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
 
 from engine.state import SessionState
+from sessions import half_rows
 from sessions.errors import CheckpointError
-from sessions.kvc import Envelope, Profile, read_exactly
+from sessions.kvc import Envelope, Profile, read_exactly, read_into
 from sessions.payload import PayloadSummary
+from sessions.streams import WatchedFile, watched
 
 MAGIC = int.from_bytes(b"DSV4", "little")
 FLASH, PRO = 0, 1  # model ids
@@ -47,7 +49,8 @@ _MAX_LAYERS = 1024
 _MAX_WIDTH = 1 << 16
 _MAX_CHUNK = {FLASH: 4096, PRO: 8192}  # of prefill; no reader looks at it
 _MAX_CHUNK_MAY21 = 2048
-_ROWS_AT_A_TIME = 4096  # converted to float32 for the file
+_PIECE_VALUES = 1 << 18  # converted at a time: 1 MiB stays in the cache of a core
+_N_BUFFERS = 4  # pieces that are hashed while the next one is made
 _DAMAGED = "The file is damaged: load another session."
 
 
@@ -148,10 +151,17 @@ class DeepseekV4Payload:
         out.write(np.asarray(state.tokens, "<u4").tobytes())
         out.write(np.asarray(state.logits, "<f4").tobytes())
         out.write(shape.counts.tobytes())
-        for name, (n_rows, _), _ in shape.arrays():
-            for start in range(0, n_rows, _ROWS_AT_A_TIME):
-                rows = state.arrays[name][start : start + _ROWS_AT_A_TIME]
-                out.write(rows.astype("<f4").tobytes())
+        file, buffers = watched(out), _Buffers()
+        for name, (n_rows, width), dtype in shape.arrays():
+            for piece in _pieces(n_rows, width):
+                rows = np.ascontiguousarray(state.arrays[name][piece])
+                if dtype == np.float16:
+                    values = buffers.next(file, rows.size)
+                    half_rows.widen(rows, values)
+                else:
+                    values = rows.reshape(-1)
+                file.write(memoryview(values).cast("B"))
+        file.settle()  # the buffers are hashed
 
     def summary(self, file: BinaryIO, envelope: Envelope) -> PayloadSummary:
         """Read the fixed part, and a digest of it with tokens and logits: they name the state."""
@@ -168,6 +178,7 @@ class DeepseekV4Payload:
     def read(self, file: BinaryIO, envelope: Envelope, text: bytes, room: int = 0) -> SessionState:
         """Read a payload. The fingerprint of the state is empty: the format has none."""
         shape, _ = _read_shape(file, envelope)
+        file, buffers = cast(BinaryIO, watched(file)), _Buffers()
         token_ids = _read_values(file, shape.n_tokens, "<u4")
         logits = _read_values(file, shape.n_vocab, "<f4")
         counts = _read_values(file, 2 * shape.n_layers, "<u4")
@@ -181,12 +192,19 @@ class DeepseekV4Payload:
             shape.arrays(), roomy.arrays(), strict=True
         ):
             array = np.empty((n_memory, width), dtype)[:n_rows]
-            for start in range(0, n_rows, _ROWS_AT_A_TIME):
-                rows = array[start : start + _ROWS_AT_A_TIME]
-                rows[:] = _read_values(file, rows.size, "<f4").reshape(rows.shape)
-            # A place without a token may hold a score of minus infinity.
-            bad = np.isnan(array) if name.endswith("score") else ~np.isfinite(array)
-            if bad.any():
+            is_finite = True
+            for piece in _pieces(n_rows, width):
+                rows = array[piece]
+                if dtype == np.float16:
+                    values = buffers.next(watched(file), rows.size)
+                    read_into(file, values)
+                    is_finite &= half_rows.narrow(values, rows)
+                else:
+                    read_into(file, rows)
+                    # A place without a token may hold a score of minus infinity.
+                    bad = np.isnan(rows) if name.endswith("score") else ~np.isfinite(rows)
+                    is_finite &= not bad.any()
+            if not is_finite:
                 raise CheckpointError(f"{name} of the state is not finite", _DAMAGED)
             arrays[name] = array
         if token_ids.max() >= shape.n_vocab:
@@ -198,6 +216,29 @@ class DeepseekV4Payload:
         bits = envelope.header.quant_bits
         tokens = tuple(token_ids.tolist())
         return SessionState(self.family, "", shape.ctx, tokens, logits, arrays, bits)
+
+
+def _pieces(n_rows: int, width: int) -> Iterator[slice]:
+    step = max(1, _PIECE_VALUES // width)
+    for start in range(0, n_rows, step):
+        yield slice(start, min(n_rows, start + step))
+
+
+class _Buffers:
+    """Memory for pieces, used in turn: a piece may still be hashed while the next one is made."""
+
+    def __init__(self) -> None:
+        self._buffers = [np.empty(0, "<f4")] * _N_BUFFERS
+        self._n_used = 0
+
+    def next(self, file: WatchedFile, n_values: int) -> np.ndarray:
+        """Return float32 [n_values] that nothing reads any more."""
+        file.settle(_N_BUFFERS - 1)
+        place = self._n_used % _N_BUFFERS
+        self._n_used += 1
+        if self._buffers[place].size < n_values:
+            self._buffers[place] = np.empty(max(n_values, _PIECE_VALUES), "<f4")
+        return self._buffers[place][:n_values]
 
 
 def _read_values(file: BinaryIO, n: int, dtype: str) -> np.ndarray:

@@ -28,7 +28,7 @@ import hashlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from engine.state import SessionState
 from sessions.errors import CheckpointError, ChecksumError
 from sessions.kvc import Envelope, Profile, read_exactly, read_into
 from sessions.payload import PayloadSummary
+from sessions.streams import BackgroundDigest
 
 MAGIC = b"DS4LLAMA"
 VERSION = 1
@@ -48,12 +49,6 @@ _U32_MAX = 2**32 - 1
 _PIECE_BYTES = 1 << 20  # stays in the cache of a core between hashing and copying
 _DAMAGED = "The file is damaged: load another session."
 _NEWER = "It was written by another version of this program: update it, or load another session."
-
-
-class _Digest(Protocol):
-    def update(self, data: bytes | memoryview, /) -> None: ...
-
-    def digest(self) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +278,8 @@ def _pieces(part: bytes | np.ndarray) -> Iterator[memoryview]:
         yield view[start : start + _PIECE_BYTES]
 
 
-def _digest_of(text: bytes) -> _Digest:
+def _digest_of(text: bytes) -> BackgroundDigest:
     """Begin the digest of a payload that belongs to ``text``."""
-    digest = hashlib.sha256(len(text).to_bytes(8, "little"))
+    digest = BackgroundDigest(hashlib.sha256(len(text).to_bytes(8, "little")))
     digest.update(text)
     return digest

@@ -1,10 +1,23 @@
-"""A file whose bytes are counted and hashed on the way, in the pieces in which they come anyway."""
+"""Files whose bytes are counted and hashed on the way, while the disk works.
 
+Hashing takes as long as a fast disk, so it has a thread of its own. The kernel is told what will be
+read next, and begins to write what was written, so that the disk never waits for this program.
+"""
+
+import contextlib
+import os
+from collections import deque
 from collections.abc import Callable
-from typing import BinaryIO, Protocol
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import BinaryIO, Protocol, cast
 
 # Bytes done, bytes in all. What it raises ends the reading or writing.
 Progress = Callable[[int, int], None]
+
+_MOST_PENDING = 8  # pieces that wait to be hashed; each may be some MiB
+_INLINE_BYTES = 1 << 16  # less is hashed where it is: handing it over costs as much
+_AHEAD_BYTES = 32 << 20  # asked of the disk before they are read
+_FLUSH_BYTES = 32 << 20  # written before the disk is set to work
 
 
 class Digest(Protocol):
@@ -12,7 +25,52 @@ class Digest(Protocol):
 
     def update(self, data: "bytes | memoryview", /) -> None: ...
 
+    def digest(self) -> bytes: ...
+
     def hexdigest(self) -> str: ...
+
+
+class BackgroundDigest:
+    """Hashes in a thread of its own, in the order of the updates.
+
+    Memory that was handed over must stay as it is until ``settle`` says that it was hashed.
+    """
+
+    def __init__(self, digest: Digest) -> None:
+        self._digest = digest
+        self._pool: ThreadPoolExecutor | None = None
+        self._pending: deque[Future[None]] = deque()
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        """Hash bytes, now or soon."""
+        if not self._pending and len(data) < _INLINE_BYTES:
+            self._digest.update(data)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="ds4-hash")
+        self.settle(_MOST_PENDING - 1)
+        self._pending.append(self._pool.submit(self._digest.update, data))
+
+    def settle(self, most_pending: int = 0) -> None:
+        """Wait until no more than the last so many updates are to be hashed."""
+        while len(self._pending) > most_pending:
+            self._pending.popleft().result()
+
+    def digest(self) -> bytes:
+        """Return the digest of everything."""
+        self._finish()
+        return self._digest.digest()
+
+    def hexdigest(self) -> str:
+        """Return the digest of everything in hex."""
+        self._finish()
+        return self._digest.hexdigest()
+
+    def _finish(self) -> None:
+        self.settle()
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
 
 
 class WatchedFile:
@@ -34,30 +92,38 @@ class WatchedFile:
             file: left open.
             n_bytes: what will pass in all.
             progress: called after each piece.
-            digest: gets every byte.
+            digest: gets every byte; with a ``BackgroundDigest`` see ``settle``.
         """
         self._file = file
         self._n_bytes = n_bytes
         self._progress = progress
         self._digest = digest
         self._done = 0
+        self._asked = 0  # of the disk, bytes from where we began
+        self._flushed = 0
+        self._flush: Future[None] | None = None
+        self._flusher: ThreadPoolExecutor | None = None
 
     def read(self, n_bytes: int = -1) -> bytes:
         """Read as a file does."""
+        self._ask_ahead()
         data = self._file.read(n_bytes)
         self._passed(data)
         return data
 
     def readinto(self, view: memoryview) -> int:
         """Fill memory as a file does."""
+        self._ask_ahead()
         n_bytes = self._file.readinto(view)  # type: ignore[attr-defined] # BinaryIO hides it
         self._passed(view[:n_bytes])
         return n_bytes
 
     def write(self, data: bytes | memoryview) -> int:
         """Write as a file does."""
-        n_bytes = self._file.write(data)
         self._passed(data)
+        n_bytes = self._file.write(data)
+        if self._done - self._flushed >= _FLUSH_BYTES:
+            self._start_disk()
         return n_bytes
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -68,9 +134,57 @@ class WatchedFile:
         """Return the position as a file does."""
         return self._file.tell()
 
+    def settle(self, most_pending: int = 0) -> None:
+        """Wait until memory that passed, but the last so many pieces, may be used again."""
+        if isinstance(self._digest, BackgroundDigest):
+            self._digest.settle(most_pending)
+
     def _passed(self, data: bytes | memoryview) -> None:
         if self._digest is not None:
             self._digest.update(data)
         self._done += len(data)
         if self._progress is not None:
             self._progress(min(self._done, self._n_bytes), self._n_bytes)
+
+    def _ask_ahead(self) -> None:
+        """Let the disk read what will be wanted, half a stretch before it is."""
+        if self._asked - self._done > _AHEAD_BYTES // 2 or self._asked >= self._n_bytes:
+            return
+        with contextlib.suppress(OSError, AttributeError):  # no such call, or no file of a disk
+            start = self._file.tell() - self._done + self._asked
+            os.posix_fadvise(self._file.fileno(), start, _AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+        self._asked += _AHEAD_BYTES
+
+    def _start_disk(self) -> None:
+        """Let the disk write what it has got, in a thread that only waits for it."""
+        if self._flush is not None:
+            if not self._flush.done():
+                return
+            self._flush.result()
+        self._flushed = self._done
+        if not hasattr(os, "fdatasync"):  # macOS has none, and an fsync there need not be fast
+            return
+        with contextlib.suppress(OSError):  # memory has no descriptor
+            descriptor = self._file.fileno()
+            if self._flusher is None:
+                self._flusher = ThreadPoolExecutor(1, thread_name_prefix="ds4-flush")
+            self._flush = self._flusher.submit(os.fdatasync, descriptor)
+
+    def finish(self) -> None:
+        """Wait for the threads; the file stays open.
+
+        Raises:
+            OSError: the disk failed meanwhile. The kernel tells that once, so it counts here.
+        """
+        self.settle()
+        flush, self._flush = self._flush, None
+        if self._flusher is not None:
+            self._flusher.shutdown()
+            self._flusher = None
+        if flush is not None:
+            flush.result()
+
+
+def watched(file: BinaryIO) -> WatchedFile:
+    """Return ``file`` itself where it is watched already."""
+    return cast(WatchedFile, file) if isinstance(file, WatchedFile) else WatchedFile(file, 0)
