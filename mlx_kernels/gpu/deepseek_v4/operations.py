@@ -2,7 +2,8 @@
 
 Exact matrices are float32, or float16 where that is what the file has and kernels read it; all
 others are those of ``Ops.matrix``. One position of a layer that the kernels serve takes the few
-launches of ``decode.py``; everything else takes the steps of ``deepseek_v4_sublayers.py``.
+launches of ``decode.py``, several positions on device cuda those of ``prefill.py``; everything else
+takes the steps of ``deepseek_v4_sublayers.py``.
 """
 
 from collections.abc import Sequence
@@ -26,10 +27,12 @@ from mlx_kernels.gpu.deepseek_v4.exact import half_matrix
 from mlx_kernels.gpu.deepseek_v4.grouped import GroupedWeight, grouped_weight, groups_of
 from mlx_kernels.gpu.deepseek_v4.hyper_connection import MlxMix, hc_post
 from mlx_kernels.gpu.deepseek_v4.indexer import best_rows
+from mlx_kernels.gpu.deepseek_v4.prefill import Prefiller
 from mlx_kernels.gpu.deepseek_v4.rotation import turn
 from mlx_kernels.gpu.deepseek_v4.rounding import index_row, key_row
 from mlx_kernels.gpu.deepseek_v4.router import route
 from mlx_kernels.gpu.dense_linear import dense_matrix
+from mlx_kernels.gpu.kernels import CudaKernels
 from mlx_kernels.gpu.tf32 import exact_product
 
 _F16 = 1  # key of mlx_kernels.blocks.BLOCK
@@ -44,9 +47,17 @@ class MlxDeepseekV4Ops:
     route = staticmethod(route)
     state_bytes = staticmethod(state_bytes)
 
-    def __init__(self, ops: Any, kernels: DecodeKernels | None = None) -> None:
+    def __init__(
+        self,
+        ops: Any,
+        kernels: DecodeKernels | None = None,
+        prefill_kernels: CudaKernels | None = None,
+    ) -> None:
         self._ops = ops
         self._decoder = None if kernels is None else Decoder(kernels, ops)
+        self._prefiller = None
+        if prefill_kernels is not None:
+            self._prefiller = Prefiller(prefill_kernels, ops, self)
 
     def exact_matrix(self, parts: Sequence[PackedMatrix]) -> mx.array:
         """See ``DeepseekV4Ops``."""
@@ -100,7 +111,10 @@ class MlxDeepseekV4Ops:
         """See ``DeepseekV4Ops``."""
         if self._decoder is not None and state.rounds and self._decoder.serves(layer, streams):
             return self._decoder.attention(streams, layer, state)
-        return attention_steps(self, settle(streams), layer, state)
+        streams = settle(streams)
+        if self._prefiller is not None and state.rounds and self._prefiller.serves(layer, streams):
+            return self._prefiller.attention(streams, layer, state)
+        return attention_steps(self, streams, layer, state)
 
     def feed_forward_sublayer(
         self, streams: mx.array, layer: Layer, token_ids: np.ndarray
@@ -108,7 +122,10 @@ class MlxDeepseekV4Ops:
         """See ``DeepseekV4Ops``."""
         if self._decoder is not None and self._decoder.serves(layer, streams):
             return self._decoder.feed_forward(streams, layer, token_ids)
-        return feed_forward_steps(self, settle(streams), layer, token_ids)
+        streams = settle(streams)
+        if self._prefiller is not None and self._prefiller.serves(layer, streams):
+            return self._prefiller.feed_forward(streams, layer, token_ids)
+        return feed_forward_steps(self, streams, layer, token_ids)
 
     def settle(self, streams: mx.array) -> mx.array:
         """See ``DeepseekV4Ops``."""
