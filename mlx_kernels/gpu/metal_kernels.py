@@ -2,8 +2,9 @@
 
 A body is the inside of a function, whose head MLX writes from the names of the list. Helpers stand
 before it, in header files, and can't see the template's values. MLX finds no files of ours when it
-compiles a text, so the header files are put one after the other. The block format is an alias at
-their end: a body names it ``Format``.
+compiles a text, so the header files are put one after the other. The block format is a file and an
+alias after them, ``Format``: MLX copies and hashes the whole text at every launch, so a text has no
+other formats in it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +18,17 @@ from mlx_kernels.blocks import BLOCK
 from mlx_kernels.gpu.planar import PLANES
 
 METAL_THREADS = 128  # of a group, of every kernel here: four simdgroups
-# Types that the kernels on packed weights read.
-METAL_FORMATS = frozenset({1, 8, 10, 12, 13, 14, 16, 39})
+# Types that the kernels on packed weights read, and the file of each.
+METAL_FORMATS: Mapping[int, str] = {
+    1: "packed_f16.metal",
+    8: "packed_q8_0.metal",
+    10: "packed_q2_k.metal",
+    12: "packed_four_bits.metal",
+    13: "packed_four_bits.metal",
+    14: "packed_q6_k.metal",
+    16: "packed_iq2_xxs.metal",
+    39: "packed_mxfp4.metal",
+}
 
 
 class MetalKernel(NamedTuple):
@@ -108,7 +118,7 @@ def metal_source_of(kernel: MetalKernel, type_id: int | None) -> tuple[str, str]
     """Return the header and the body of a kernel, for a block format or without one."""
     header = "".join(f"{_text(file)}\n" for file in kernel.header)
     if type_id is not None:
-        header += f"typedef {BLOCK[type_id].name} Format;\n"
+        header += f"{_text(METAL_FORMATS[type_id])}\ntypedef {BLOCK[type_id].name} Format;\n"
     return header, _text(kernel.body)
 
 
