@@ -8,12 +8,12 @@ format ``Format`` and its numbers by the names listed here.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 
 from mlx_kernels.blocks import BLOCK
+from mlx_kernels.gpu.kernel_text import body_text, compact, only_format
 from mlx_kernels.gpu.planar import PLANES
 
 THREADS = 256  # of a block, of every kernel here
@@ -183,16 +183,13 @@ FORMATS: Mapping[int, int] = {8: 0, 10: 0, 12: 0, 13: 0, 14: 0, 16: 8 * (256 + 1
 
 
 @cache
-def _text(file: str) -> str:
-    return resources.files("mlx_kernels.gpu").joinpath("bodies", file).read_text(encoding="utf-8")
-
-
 def source_of(kernel: Kernel, type_id: int | None) -> tuple[str, str]:
     """Return the header and the body of a kernel for a block format, if it reads one."""
-    header = "#include <cuda_fp16.h>\n" + "\n".join(map(_text, kernel.header))
+    header = "\n".join(map(body_text, kernel.header))
     if type_id is not None:
-        header += f"\nusing Format = {BLOCK[type_id].name};\n"
-    return header, _text(kernel.body)
+        name = BLOCK[type_id].name
+        header = only_format(header, name) + f"\nusing Format = {name};\n"
+    return "#include <cuda_fp16.h>\n" + compact(header), compact(body_text(kernel.body))
 
 
 class CudaKernels:

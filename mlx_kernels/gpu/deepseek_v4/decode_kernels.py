@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
+from mlx_kernels.gpu.kernel_text import compact
 from mlx_kernels.gpu.kernels import CudaKernels
 from mlx_kernels.gpu.metal_kernels import MetalKernels
 
@@ -134,8 +135,10 @@ def _text(file: str) -> str:
 
 def decode_source(kernel: DecodeKernel, language: str) -> tuple[str, str]:
     """Return the header and the body of a kernel; language is "metal" or "cuda"."""
-    prelude = _text("cuda_prelude.h") if language == "cuda" else ""
-    return prelude + _text("v4_common.metal"), "".join(_text(f"{f}.metal") for f in kernel.files)
+    header, body = _text("v4_common.metal"), "".join(_text(f"{f}.metal") for f in kernel.files)
+    if language == "metal":
+        return header, body
+    return compact(_text("cuda_prelude.h") + header), compact(body)
 
 
 def decode_kernels_of(kernels: CudaKernels | MetalKernels | None) -> "DecodeKernels | None":
