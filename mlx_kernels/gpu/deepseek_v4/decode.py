@@ -19,7 +19,6 @@ from mlx_kernels.gpu.deepseek_v4.decode_constants import integers, nothing, turn
 from mlx_kernels.gpu.deepseek_v4.decode_kernels import DecodeKernels
 from mlx_kernels.gpu.deepseek_v4.decode_layer import DecodeLayer, Hyper, can_decode
 
-
 # Layers after which the device is told to begin: it works on them while the host makes the launches
 # of the next ones.
 EVALUATE_EVERY = 4
