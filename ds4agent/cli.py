@@ -275,6 +275,7 @@ def _worker(
         max_rounds=config.max_rounds,
         system_prompt_extra="\n\n".join(extras),
         answer_schema=schema,
+        auto_compact=config.auto_compact,
         rules=config.rules(),
         permission_file=PermissionFile(paths.project_root(cwd)),
     )

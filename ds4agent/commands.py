@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ds4agent.errors import UsageError
 from ds4agent.events import (
     Command,
+    Compact,
     EditPermissions,
     ListSessions,
     Load,
@@ -86,6 +87,12 @@ COMMANDS: tuple[SlashCommand, ...] = (
         _mode,
         argument="MODE",
         choices=tuple(mode.value for mode in Mode),
+    ),
+    SlashCommand(
+        "compact",
+        "make room: a summary takes the place of the older messages",
+        Compact,
+        argument="WHAT TO KEEP",
     ),
     SlashCommand(
         "permissions",

@@ -71,6 +71,7 @@ class Config:
     seed: int | None = _setting(None, "repeat the same sampling", project=_ANY, least=0)
     max_tokens: int = _setting(8192, "longest answer of one round, tokens", project=_LOWER, least=1)
     max_rounds: int = _setting(50, "most tool rounds in one turn", project=_LOWER, least=1)
+    auto_compact: bool = _setting(True, "make room when the context is full", project=_ANY)
     thinking: bool = _setting(False, "let the model think first, if it can", project=_ANY)
     approval: str = _setting(
         Mode.ASK.value,

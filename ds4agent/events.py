@@ -18,6 +18,7 @@ class Phase(StrEnum):
     TOOL = "tool"
     APPROVAL = "approval"
     SAVING = "saving"
+    COMPACTING = "compacting"
     FAILED = "failed"  # the model could not be loaded
     CLOSED = "closed"
 
@@ -286,6 +287,17 @@ class ModeChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Compacted:
+    """The beginning of the conversation was replaced by a summary."""
+
+    summary: str  # "" when only what the program knows by itself was kept
+    tokens_before: int
+    tokens_after: int
+    kept_id: str = ""  # the saved conversation that holds what was before
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class PermissionEntry:
     """One rule about calls; see ``ds4agent.permissions.rules``."""
 
@@ -332,6 +344,7 @@ Event = (
     | SessionList
     | ModeChanged
     | PermissionList
+    | Compacted
     | Closed
 )
 
@@ -387,6 +400,13 @@ class SetMode:
 
 
 @dataclass(frozen=True, slots=True)
+class Compact:
+    """Replace the beginning of the conversation by a summary. Busy: after the turn."""
+
+    wish: str = ""  # what the summary should dwell on
+
+
+@dataclass(frozen=True, slots=True)
 class EditPermissions:
     """Change the rules of this project, and ask for a ``PermissionList``."""
 
@@ -413,6 +433,7 @@ Command = (
     | ListSessions
     | SetMode
     | EditPermissions
+    | Compact
     | TakeBackQueued
     | Quit
 )

@@ -33,6 +33,7 @@ from typing import Any, Protocol, TextIO
 
 from ds4agent.events import (
     Closed,
+    Compacted,
     Event,
     Notice,
     Outcome,
@@ -193,6 +194,8 @@ class _Run:
             case ToolFinished() if self._format == "text":
                 self._end_line()
                 self._tell(f"[{'ok' if event.ok else 'failed'}] {event.title}")
+            case Compacted():
+                self._tell(f"compacted: {event.tokens_before} tokens are now {event.tokens_after}")
             case TurnEnded(error=error):
                 self._end_line()
                 if error and not self._is_broken:

@@ -46,6 +46,7 @@ class Conversation:
         self.id = ""  # of the saved file, "" before the first save
         self.title = ""
         self.created_at = 0  # Unix seconds of the first message
+        self.compacted_tokens = 0  # how many there were after the last compaction, 0 without one
         self.saved_tokens: tuple[int, ...] = ()  # the transcript as it is on disk
         self._live = self.transcript  # what the session should hold, the open turn included
 
@@ -100,6 +101,17 @@ class Conversation:
     def commit(self, n_open: int = 0) -> None:
         """Declare the open turn's tokens, but the last ``n_open``, a legal place for a turn."""
         self.transcript = self._live[: len(self._live) - n_open]
+
+    def restart_at(self, tokens: Sequence[int]) -> None:
+        """Take other tokens, which the session holds already, as the whole conversation.
+
+        It is another conversation on disk, too: the file of the one before stays what it is.
+        """
+        self.transcript = self._live = tuple(tokens)
+        self.compacted_tokens = len(tokens)
+        self.id = ""
+        self.created_at += 1  # title and moment make the id, and this one needs another
+        self.saved_tokens = ()
 
     def drop_open_turn(self) -> None:
         """Forget what was added after the last legal place."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ds4agent.agent.answer import Answer, Answering, End
 from ds4agent.agent.calls import NOT_EXECUTED, REPEATED, CallOutcome, CallRunner
+from ds4agent.agent.compaction import is_full
 from ds4agent.agent.conversation import Conversation
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.guards import (
@@ -70,6 +71,7 @@ class Turn:
         mailbox: Mailbox,
         stream: EventStream,
         look_around: Callable[[], None] = lambda: None,
+        make_room: Callable[[bool], bool] | None = None,
         *,
         keep_results: Callable[[], None] = lambda: None,
         is_small: bool = False,
@@ -83,6 +85,9 @@ class Turn:
             mailbox: the interrupt, the mode, messages typed meanwhile.
             stream: where events go.
             look_around: called between tokens, for requests that need no pause.
+            make_room: shortens the conversation, when the context is nearly full; called with
+                whether the model's next answer follows. False when it was interrupted. None: the
+                turn ends when the context is full.
             keep_results: called when the model has read results, before it goes on: brings them to
                 the disk.
             is_small: help the model along: the task is repeated after each result, and a call that
@@ -94,6 +99,7 @@ class Turn:
         self._mailbox = mailbox
         self._stream = stream
         self._look_around = look_around
+        self._make_room = make_room
         self._keep_results = keep_results
         self._thinking = settings.thinking and conversation.chat.can_think
         self._meter = Meter(stream)
@@ -118,6 +124,8 @@ class Turn:
         self._stream.emit(TurnStarted(text))
         self._conversation.drop_open_turn()
         message = self._conversation.render([User(text)])
+        if self._must_make_room(len(message)) and not self._make_room(False):
+            return self._report(_Stop(Outcome.INTERRUPTED, "interrupted"))
         missing = len(message) + self._answer_reserve - self._conversation.n_free
         if missing > 0:
             return self._report(_too_long(len(message), self._conversation.n_free, missing))
@@ -216,7 +224,7 @@ class Turn:
             return _Stop(
                 Outcome.LIMIT,
                 f"the context is full ({ctx - free} of {ctx} tokens). "
-                "Begin a new conversation (/new) or start with a larger --ctx.",
+                "/compact makes room, /new begins a new conversation, --ctx makes it larger.",
             )
         return _Stop(
             Outcome.LIMIT,
@@ -311,6 +319,8 @@ class Turn:
                 self._mailbox.put_back(typed)
             self._hand_over_shortly(results)
             return self._limit_reached()
+        if self._must_make_room(len(tokens)):
+            return self._hand_over_with_room(tokens, results, typed)
         if not self._prefill_and_open(tokens, are_results=True):
             # The model has read a part of it at most. It gets the short form, which costs nothing.
             if typed:
@@ -320,6 +330,31 @@ class Turn:
         if typed:
             self._stream.emit(MessageDelivered(typed))
         return None
+
+    def _hand_over_with_room(
+        self, tokens: list[int], results: list[tuple[str, str]], typed: str
+    ) -> _Stop | None:
+        """Give the model the results, shorten what was before them, and open an answer."""
+        self._stream.emit(PhaseChanged(Phase.PREFILL))
+        report = self._conversation.feed(
+            tokens, prefill_reporter(self._stream, len(tokens)), self._mailbox.cancel
+        )
+        self._meter.count_prefill(report)
+        if report.cancelled:
+            if typed:
+                self._mailbox.put_back(typed)
+            self._hand_over_shortly(results)
+            return _Stop(Outcome.INTERRUPTED, "interrupted")
+        self._conversation.commit()
+        self._keep_results()
+        if typed:
+            self._stream.emit(MessageDelivered(typed))
+        if not self._make_room(True) or not self._prefill_and_open([]):
+            return _Stop(Outcome.INTERRUPTED, "interrupted")
+        return None
+
+    def _must_make_room(self, n_more: int) -> bool:
+        return self._make_room is not None and is_full(self._conversation, n_more)
 
     def _hand_over_shortly(self, results: list[tuple[str, str]]) -> None:
         """Close a turn that was stopped: every call has its result, cut to what is quick."""

@@ -15,6 +15,7 @@ from ds4agent.events import (
     Answer,
     ApprovalNeeded,
     Command,
+    Compact,
     EditPermissions,
     ListSessions,
     Load,
@@ -88,7 +89,7 @@ class Mailbox:
                         self._tell_queue()
                 case Load() | New():
                     self._replace(command)
-                case Save() | ListSessions() | EditPermissions():
+                case Save() | ListSessions() | EditPermissions() | Compact():
                     self._defer(command)
                 case Quit():
                     self._is_quitting = True
@@ -138,7 +139,7 @@ class Mailbox:
     def _defer(self, command: Command) -> None:
         if self._state is _State.FAILED and isinstance(command, Save):
             self._stream.emit(Notice("There is nothing to save"))
-        elif self._state is _State.IDLE and isinstance(command, Save):
+        elif self._state is _State.IDLE and isinstance(command, Save | Compact):
             self._begin(command)
         else:
             self._inbox.append(command)

@@ -32,6 +32,7 @@ class AgentSettings:
     headless: bool = False  # nobody is there to answer: what needs an approval is refused
     max_rounds: int = 50  # answers of the model in one turn
     system_prompt_extra: str = ""  # appended to the system prompt
+    auto_compact: bool = True  # make room unasked when the context is full
     rules: tuple[OwnedRule, ...] = ()  # about calls, of the settings
     permission_file: PermissionFile | None = None  # the rules remembered for this project
     answer_schema: dict[str, Any] | None = None  # JSON schema that each answer is forced into

@@ -49,6 +49,9 @@ Everything else::
               current conversation is untouched. PhaseChanged(IDLE) follows in each case.
     SetMode   ModeChanged at once; holds from the next call on. FULL is refused unless the run
               began with it.
+    Compact   PhaseChanged(COMPACTING) GenerationProgress* PhaseChanged(COMPACTING)
+              PrefillProgress* Compacted, or a Notice and nothing has changed. Busy: after the
+              turn. The same happens inside a turn, before a PREFILL, when the context is full.
     EditPermissions  PermissionList, or a Notice; busy: after the turn.
     ListSessions  SessionList; while a turn runs between two tokens, else after the tool.
     Quit      interrupts, saves what is not saved, PhaseChanged(CLOSED) Closed(resume_id).
@@ -64,6 +67,7 @@ from ds4agent import paths
 from ds4agent.agent.approval import ApprovalPolicy
 from ds4agent.agent.archive import Archive, session_list
 from ds4agent.agent.calls import CallRunner
+from ds4agent.agent.compaction import Compaction, CompactionCancelled
 from ds4agent.agent.conversation import Conversation, Progress
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.loop import Turn, TurnReport
@@ -76,6 +80,7 @@ from ds4agent.errors import Ds4Error, explain, is_expected
 from ds4agent.events import (
     Closed,
     Command,
+    Compact,
     EditPermissions,
     Event,
     ListSessions,
@@ -211,6 +216,8 @@ class AgentWorker:
                 self._new()
             case ListSessions():
                 self._list()
+            case Compact(wish):
+                self._compact(wish=wish)
             case EditPermissions(action, rule):
                 self._edit_permissions(action, rule)
 
@@ -348,6 +355,7 @@ class AgentWorker:
             self._mailbox,
             self._stream,
             self._look_around,
+            self._make_room if self._settings.auto_compact else None,
             keep_results=lambda: self._saver.after_results(conversation),
             is_small=self._has_small_model,
         )
@@ -387,6 +395,36 @@ class AgentWorker:
             names = ", ".join(damaged.path.name for damaged in self._store.damaged)
             self._stream.emit(Notice(f"Left out because they cannot be read: {names}", "warning"))
 
+    # --- compaction ---------------------------------------------------------------------------
+
+    def _make_room(self, in_turn: bool) -> bool:
+        """Compact because the context is full; what fails is told, and the turn goes on."""
+        self._stream.emit(Notice("The context is nearly full: older messages are summarised"))
+        error = self._attempt(lambda: self._compact(in_turn=in_turn))
+        if error:
+            self._stream.emit(Notice(f"Not compacted: {error}", "warning"))
+        return not self._mailbox.cancel.is_set()
+
+    def _compact(self, *, in_turn: bool = False, wish: str = "") -> None:
+        conversation = self._conversation
+        if conversation is None or not conversation.has_messages:
+            self._stream.emit(Notice("There is nothing to compact yet"))
+            return
+        self._saver.after_turn(conversation)
+        kept_id = conversation.id if conversation.is_saved and self._store is not None else ""
+        compaction = Compaction(
+            conversation, self._stream, self._mailbox.cancel, self._archive.head_state
+        )
+        try:
+            done = compaction.run(in_turn=in_turn, kept_id=kept_id, wish=wish)
+        except CompactionCancelled:
+            self._stream.emit(
+                Notice("Compaction was interrupted; the conversation is as it was", "warning")
+            )
+            return
+        self._has_warned = False
+        self._stream.emit(done)
+
     def _edit_permissions(self, action: str, rule: str) -> None:
         if self._policy is None:
             raise Ds4Error("there is no model, so there are no rules to change")
@@ -400,7 +438,7 @@ class AgentWorker:
             self._stream.emit(
                 Notice(
                     f"{usage.context_tokens} of {usage.context_size} context tokens are used. "
-                    "/new begins a new conversation.",
+                    "/compact makes room, /new begins a new conversation.",
                     "warning",
                 )
             )

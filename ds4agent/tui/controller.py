@@ -8,6 +8,7 @@ from textual.widget import Widget
 from ds4agent.events import (
     ApprovalNeeded,
     Closed,
+    Compacted,
     Event,
     GenerationProgress,
     LoadProgress,
@@ -34,7 +35,7 @@ from ds4agent.events import (
     TurnEnded,
     TurnStarted,
 )
-from ds4agent.tui.plain import count, one_line
+from ds4agent.tui.plain import count, one_line, visible
 from ds4agent.tui.widgets.answer import Answer
 from ds4agent.tui.widgets.approval import ApprovalPanel
 from ds4agent.tui.widgets.composer import Composer
@@ -49,7 +50,7 @@ from ds4agent.tui.widgets.transcript import Transcript
 from ds4agent.tui.widgets.user_message import UserMessage
 
 _BELL_AFTER_S = 20.0  # a turn this long ends with a bell when the terminal has lost the focus
-_BUSY = {Phase.PREFILL, Phase.GENERATING, Phase.TOOL, Phase.APPROVAL}
+_BUSY = {Phase.PREFILL, Phase.GENERATING, Phase.TOOL, Phase.APPROVAL, Phase.COMPACTING}
 
 
 class Controller:
@@ -133,6 +134,9 @@ class Controller:
                 await self._saved(event)
             case SessionList():
                 self._pick_session(event)
+            case Compacted():
+                status.context_tokens = event.tokens_after
+                await self.say(_compacted_lines(event))
             case PermissionList():
                 await self.say(_permission_lines(event))
             case ModeChanged(mode):
@@ -336,6 +340,15 @@ def _ready_line(event: Ready) -> str:
     else:
         how = "nothing read again"
     return f"Opened {title}: {count(event.context_tokens, 'token')}, {how}, {event.seconds:.1f} s"
+
+
+def _compacted_lines(event: Compacted) -> str:
+    kept = f" /load {event.kept_id[:8]} opens what was before." if event.kept_id else ""
+    line = (
+        f"Compacted: {event.tokens_before:,} tokens are now {event.tokens_after:,}, "
+        f"{event.seconds:.1f} s.{kept}"
+    )
+    return f"{line}\n{visible(event.summary)}" if event.summary else line
 
 
 def _permission_lines(event: PermissionList) -> str:

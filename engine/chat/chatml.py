@@ -26,6 +26,7 @@ from engine.chat.format import (
     Thinking,
     ToolResults,
     ToolSpec,
+    TurnStart,
     User,
 )
 from engine.chat.segments import Control, Segment, encode, join, markup
@@ -42,6 +43,7 @@ _TOOLS_MIDDLE = (
     "within "
 )
 _TOOLS_EXAMPLE = '\n{"name": <function-name>, "arguments": <args-json-object>}\n'
+_HEAD_TOKENS = 24  # at the start of a turn: "user", a newline and "<tool_response>" are fewer
 _CALL_OPENERS = b"<{[`"  # tagged, bare, in a list, fenced
 
 
@@ -108,6 +110,19 @@ class ChatmlFormat:
             else:
                 items.append(HistoryItem("user", text))
         return items
+
+    def turns(self, tokens: Sequence[int]) -> list[TurnStart]:
+        """Return where the turns begin."""
+        starts = []
+        for position, token_id in enumerate(tokens):
+            if token_id == self._start_id:
+                # The role and the first tag of a result are few tokens, however they were cut.
+                head = self._decode(tokens[position + 1 : position + 1 + _HEAD_TOKENS])
+                role, _, text = head.partition("\n")
+                if role == "user" and text.startswith("<tool_response>"):
+                    role = "result"
+                starts.append(TurnStart(position, role))
+        return starts
 
     def _item(self, item: Item) -> Iterator[Segment]:
         match item:

@@ -21,7 +21,7 @@ from engine.chat.deepseek_v4_dialect import (
     THINK_END,
     Dialect,
 )
-from engine.chat.deepseek_v4_history import read_history
+from engine.chat.deepseek_v4_history import read_history, read_turns
 from engine.chat.deepseek_v4_layout import TurnWriter
 from engine.chat.deepseek_v4_turns import DeepseekV4Layout
 from engine.chat.dsml_parser import DsmlParser
@@ -33,6 +33,7 @@ from engine.chat.format import (
     System,
     ToolResults,
     ToolSpec,
+    TurnStart,
     User,
 )
 from engine.chat.segments import Control, Segment, encode, join
@@ -87,6 +88,10 @@ class DeepseekV4Format:
     def history(self, tokens: Sequence[int], tools: Sequence[ToolSpec]) -> list[HistoryItem]:
         """Read a conversation back, turn by turn, from its token ids."""
         return read_history(tokens, tools, self._tokenizer)
+
+    def turns(self, tokens: Sequence[int]) -> list[TurnStart]:
+        """Return where the turns begin."""
+        return read_turns(tokens, self._tokenizer)
 
     def _items(self, items: Sequence[Item]) -> Iterator[Segment]:
         parts: list[tuple[bool, str]] = []  # of a user turn that may go on

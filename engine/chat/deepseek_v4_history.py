@@ -20,8 +20,11 @@ from engine.chat.format import (
     Text,
     Thinking,
     ToolSpec,
+    TurnStart,
 )
 from engine.tokenizer import Tokenizer
+
+_HEAD_TOKENS = 16  # at the start of a turn: the opening tag of a result is fewer
 
 
 def read_history(
@@ -46,11 +49,31 @@ def read_history(
     return items
 
 
-def _turns(tokens: Sequence[int], tokenizer: Tokenizer) -> Iterator[tuple[str, list[int]]]:
-    """Yield each turn: the token that opened it, and the ids up to the next."""
+def read_turns(tokens: Sequence[int], tokenizer: Tokenizer) -> list[TurnStart]:
+    """Return where the turns of a conversation begin, oldest first."""
+    roles = {BOS: "system", SYSTEM: "system", USER: "user", ASSISTANT: "assistant"}
+    openers = _openers(tokenizer)
+    starts = []
+    for position, token_id in enumerate(tokens):
+        role = roles.get(openers.get(token_id, ""), "")
+        if role == "user":
+            head = _decode(tokens[position + 1 : position + 1 + _HEAD_TOKENS], tokenizer)
+            role = "result" if head.startswith(RESULT_OPEN) else role
+        if role:
+            starts.append(TurnStart(position, role))
+    return starts
+
+
+def _openers(tokenizer: Tokenizer) -> dict[int, str]:
     openers = {tokenizer.control_id(text): text for text in (BOS, USER, ASSISTANT, EOS)}
     if tokenizer.has_control(SYSTEM):
         openers[tokenizer.control_id(SYSTEM)] = SYSTEM
+    return openers
+
+
+def _turns(tokens: Sequence[int], tokenizer: Tokenizer) -> Iterator[tuple[str, list[int]]]:
+    """Yield each turn: the token that opened it, and the ids up to the next."""
+    openers = _openers(tokenizer)
     opener = ""
     body: list[int] = []
     for token_id in tokens:

@@ -151,6 +151,14 @@ class HistoryItem:
     arguments: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TurnStart:
+    """Where a turn begins. ``role`` is ``system``, ``user``, ``result`` or ``assistant``."""
+
+    position: int  # index of its first token
+    role: str
+
+
 class ChatFormat(Protocol):
     name: str  # "chatml", "deepseek_v4"
     stop_ids: frozenset[int]
@@ -171,3 +179,7 @@ class ChatFormat(Protocol):
     def history(self, tokens: Sequence[int], tools: Sequence[ToolSpec]) -> list[HistoryItem]:
         """Read a whole conversation back from its token ids. Control tokens are told from text
         by id, so a user's text can't forge a turn."""
+
+    def turns(self, tokens: Sequence[int]) -> list[TurnStart]:
+        """Return where the turns of a conversation begin, by the ids of control tokens. Between
+        an assistant's turn and the ``result`` that follows it nothing may be cut."""

@@ -47,10 +47,11 @@ class Rig:
         ctx: int = 16384,
         delay_s: float = 0.0,
         n_params: int = 0,
+        answers: dict[str, str] | None = None,
         start: Start = Start(),  # noqa: B008  frozen
         **settings: Any,
     ) -> None:
-        self.engine = scripted_engine(replies, ctx, delay_s, n_params)
+        self.engine = scripted_engine(replies, ctx, delay_s, n_params, answers)
         self.seen: list[Event] = []
         self._at = 0  # events before it were looked at by ``wait``
         settings = {"cwd": workspace, "mode": Mode.AUTO, **settings}

@@ -6,7 +6,7 @@ another process goes on where it stopped, as with real weights.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -59,9 +59,7 @@ class ScriptedCache:
     def arrays_since(self, kept: int) -> dict[str, tuple[int, np.ndarray]]:
         return {name: (kept, rows[kept:]) for name, rows in self.arrays().items()}
 
-    def load(
-        self, arrays: dict[str, np.ndarray], n_tokens: int, *, consume: bool = False
-    ) -> None:
+    def load(self, arrays: dict[str, np.ndarray], n_tokens: int, *, consume: bool = False) -> None:
         rows = arrays.get("layers.0.k")
         if rows is None or rows.shape != (n_tokens, 1, 1):
             raise StateMismatch("the saved state is not one of the scripted model")
@@ -76,11 +74,22 @@ class ScriptedModel:
     ctx_train = 1 << 20
     expert_bits = 0
 
-    def __init__(self, tokenizer: Tokenizer, replies: Sequence[str], delay_s: float) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        replies: Sequence[str],
+        delay_s: float,
+        answers: Mapping[str, str] | None = None,
+    ) -> None:
         self.n_vocab = tokenizer.n_vocab
         self.n_forwards = 0
         self.n_positions = 0
         self._replies = [tokenizer.encode(reply) for reply in replies]
+        self._answers = {
+            tuple(tokenizer.encode(start)): tokenizer.encode(reply)
+            for start, reply in (answers or {}).items()
+        }
+        self._asking = [tokenizer.control_id("<|im_start|>"), *tokenizer.encode("user\n")]
         self._over = tokenizer.encode("(the script has no more replies)")
         self._opening = [tokenizer.control_id("<|im_start|>"), *tokenizer.encode("assistant\n")]
         self._stop = tokenizer.control_id("<|im_end|>")
@@ -119,20 +128,40 @@ class ScriptedModel:
         if not starts:
             return self._stop
         n = len(starts) - 1
-        reply = self._replies[n] if n < len(self._replies) else self._over
+        reply = self._answer(ids)
+        if reply is None:
+            reply = self._replies[n] if n < len(self._replies) else self._over
         said = len(ids) - starts[-1]
         return reply[said] if said < len(reply) else self._stop
 
+    def _answer(self, ids: list[int]) -> list[int] | None:
+        """Return the reply to the last user turn, if its beginning has one."""
+        if not self._answers:
+            return None
+        width = len(self._asking)
+        at = next(
+            i + width for i in range(len(ids) - width, -1, -1) if ids[i : i + width] == self._asking
+        )
+        for start, reply in self._answers.items():
+            if tuple(ids[at : at + len(start)]) == start:
+                return reply
+        return None
+
 
 def scripted_engine(
-    replies: Sequence[str], ctx: int = 16384, delay_s: float = 0.0, n_params: int = 0
+    replies: Sequence[str],
+    ctx: int = 16384,
+    delay_s: float = 0.0,
+    n_params: int = 0,
+    answers: Mapping[str, str] | None = None,
 ) -> Engine:
     """Open an engine whose n-th assistant turn is ``replies[n]``; ``delay_s`` for each token.
 
+    A user turn that begins with a key of ``answers`` gets that reply instead.
     ``n_params`` is the size that the model claims: below 3 billion the agent helps it along.
     """
     tokenizer = byte_tokenizer()
-    model = ScriptedModel(tokenizer, replies, delay_s)
+    model = ScriptedModel(tokenizer, replies, delay_s, answers)
     info = ModelInfo(
         name="scripted",
         family="llama",

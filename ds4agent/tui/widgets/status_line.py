@@ -16,6 +16,12 @@ from ds4agent.tui.plain import one_line, short_count
 
 _BAR = ("░", "█")
 _SEPARATOR = " · "
+_MODE_STYLES = {
+    Mode.PLAN: "$text-accent",
+    Mode.ASK: "$text-primary",
+    Mode.AUTO: "$text-warning",
+    Mode.FULL: "$text-error",
+}
 _TIMED = (Phase.TOOL, Phase.SAVING)  # these show seconds, so they need a clock
 
 
@@ -103,8 +109,7 @@ class StatusLine(Widget):
         status = self.status
         parts: list[Content] = []
         if status.mode is not None:
-            style = {"plan": "$text-accent", "ask": "$text-primary", "auto": "$text-warning"}
-            parts.append(Content.styled(status.mode.value, f"bold {style[status.mode.value]}"))
+            parts.append(Content.styled(status.mode.value, f"bold {_MODE_STYLES[status.mode]}"))
         if status.model and name_cells:
             name = one_line(status.model)
             if len(name) > name_cells:
@@ -159,6 +164,10 @@ class StatusLine(Widget):
                 if not bar_cells:
                     return Content(f"{status.generated:,} at{rate or ' …'}")
                 return Content(f"generating {status.generated:,} tokens{rate}")
+            case Phase.COMPACTING:
+                if status.total:
+                    return Content(f"compacting {progress}{status.done:,}/{status.total:,}{rate}")
+                return Content(f"compacting {status.generated:,} tokens{rate}")
             case Phase.TOOL:
                 return Content(f"running {status.detail} {seconds} s")
             case Phase.APPROVAL:
