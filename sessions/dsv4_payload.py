@@ -198,7 +198,7 @@ class DeepseekV4Payload:
                 if dtype == np.float16:
                     values = buffers.next(watched(file), rows.size)
                     read_into(file, values)
-                    is_finite &= half_rows.narrow(values, rows)
+                    is_finite &= half_rows.narrow(values, rows, buffers.scratch)
                 else:
                     read_into(file, rows)
                     # A place without a token may hold a score of minus infinity.
@@ -230,6 +230,7 @@ class _Buffers:
     def __init__(self) -> None:
         self._buffers = [np.empty(0, "<f4")] * _N_BUFFERS
         self._n_used = 0
+        self.scratch = np.empty(_PIECE_VALUES, np.float32)
 
     def next(self, file: WatchedFile, n_values: int) -> np.ndarray:
         """Return float32 [n_values] that nothing reads any more."""
@@ -238,6 +239,8 @@ class _Buffers:
         self._n_used += 1
         if self._buffers[place].size < n_values:
             self._buffers[place] = np.empty(max(n_values, _PIECE_VALUES), "<f4")
+            if self.scratch.size < n_values:  # a row that is longer than a piece
+                self.scratch = np.empty(n_values, np.float32)
         return self._buffers[place][:n_values]
 
 
@@ -296,7 +299,7 @@ def _read_shape(file: BinaryIO, envelope: Envelope) -> tuple[_Shape, bytes]:
         )
     file.seek(envelope.payload_offset)
     raw = read_exactly(file, _HEADER.size)
-    magic, version, ctx, _, _, window, _, n, n_layers, width, index_width, n_vocab, live = (
+    magic, version, ctx, _, ring, window, room, n, n_layers, width, index_width, n_vocab, live = (
         _HEADER.unpack(raw)
     )
     if magic != MAGIC or version != _VERSIONS[header.profile]:
@@ -320,6 +323,14 @@ def _read_shape(file: BinaryIO, envelope: Envelope) -> tuple[_Shape, bytes]:
         raise CheckpointError(
             f"a window of {window} with {live} rows, "
             f"expected {shape.window} with {min(n, shape.window)}",
+            _DAMAGED,
+        )
+    # How a ring was cut up is the writer's choice (the C program's differs by device), but it held
+    # the window; and it had room for a compressed row of every fourth token.
+    if ring < window or room != shape.ctx // 4 + 2:
+        raise CheckpointError(
+            f"a ring of {ring} rows and room for {room} compressed ones, "
+            f"expected {window} at least and {shape.ctx // 4 + 2}",
             _DAMAGED,
         )
     if shape.n_bytes != header.payload_bytes:
