@@ -12,7 +12,8 @@ import numpy as np
 
 _UP, _DOWN = np.float32(2.0**112), np.float32(2.0**-112)
 _SIGN, _MAGNITUDE, _INFINITE = 0x8000, 0x7FFF, 0x7C00  # of a float16
-_BELOW, _WIDE_MAGNITUDE = 0x1FFF, 0x7FFFFFFF  # bits of a float32 that a float16 has not; all
+_BELOW = np.uint32(0x1FFF)  # bits of a float32 that a float16 does not have
+_LIMIT = np.float32(2.0**16 * 2.0**-112)  # the first power of two that is too large, moved
 
 
 def widen(rows: np.ndarray, out: np.ndarray) -> None:
@@ -29,15 +30,22 @@ def widen(rows: np.ndarray, out: np.ndarray) -> None:
     np.bitwise_or(upper, bits & _SIGN, out=upper)
 
 
-def narrow(values: np.ndarray, out: np.ndarray) -> bool:
+def narrow(values: np.ndarray, out: np.ndarray, scratch: np.ndarray | None = None) -> bool:
     """Round float32 values into a float16 array of the same size; False if one is not finite.
 
-    Both are contiguous. What is too large for a float16 counts as infinite.
+    Both are contiguous. What is too large for a float16 counts as infinite. ``scratch``: float32
+    of that size to work in.
     """
     values, bits = values.reshape(-1), out.reshape(-1).view(np.uint16)
+    if not values.size:
+        return True
+    scratch = np.empty(values.size, np.float32) if scratch is None else scratch[: values.size]
     with np.errstate(under="ignore", invalid="ignore"):
-        moved = (values * _DOWN).view(np.uint32)
-    if (moved & _BELOW).any() or (moved & _WIDE_MAGNITUDE).max(initial=0) >= _INFINITE << 13:
+        scaled = np.multiply(values, _DOWN, out=scratch)
+    moved = scaled.view(np.uint32)
+    # Two comparisons that NaN fails, and the bits that a float16 does not have.
+    is_in_range = scaled.max() < _LIMIT and scaled.min() > -_LIMIT
+    if not is_in_range or np.bitwise_or.reduce(moved) & _BELOW:
         with np.errstate(over="ignore", invalid="ignore"):
             out.reshape(-1)[:] = values
         return bool(np.isfinite(out).all())
