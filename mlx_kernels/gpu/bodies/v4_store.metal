@@ -12,7 +12,9 @@ const int group = int(threadgroup_position_in_grid.x), thread_at = int(thread_po
 const int lane = int(thread_index_in_simdgroup), simd = int(simdgroup_index_in_threadgroup);
 const int position = now[0];
 const bool completes = R > 0 && (position + 1) % (R > 0 ? R : 1) == 0;
-if (group < 2) {
+if (R == 0 && (group == 1 || group == 2)) {
+  // There are no compressed rows.
+} else if (group < 2) {
   const int column = 2 * thread_at;
   float a = 0.0f, b = 0.0f;
   if (column < D) {
