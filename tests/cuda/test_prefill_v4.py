@@ -1,16 +1,21 @@
 """The kernels for many positions of DeepSeek V4 against the plain operations of the same steps."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from engine.families.deepseek_v4.plan import DeepseekV4Plan
+from engine.families.deepseek_v4.tensors import Part
+from engine.gguf_file import GgufFile
 from tests.cuda.launch import needs_compiler
 from tests.cuda.world import emulated_kernels, needs_mlx
 
 pytestmark = [needs_compiler, needs_mlx]
 
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "v4_tiny"
 HALF = 2.0**-11  # of a rounding to float16
 
 
@@ -211,3 +216,39 @@ def test_attention(way: str, width: int, kernels: Any, random: np.random.Generat
             b * c - a * s,
         )
         assert relative_error(found, expected.reshape(n, -1)) < HALF
+
+
+@pytest.mark.slow
+def test_layers_go_on_where_plain_operations_stopped(
+    kernels: Any, random: np.random.Generator
+) -> None:
+    """A layer with an indexer and one at ratio 128, past the point where rows are selected.
+
+    Products round to 11 bits, and a code of FP8 that flips is 6 % of a value: few may.
+    """
+    import mlx.core as mx
+
+    from mlx_kernels.gpu.operations import MlxOps
+
+    first, last, n_before, n_new = 2, 4, 132, 10
+    tokens = random.integers(0, 500, n_before + n_new).astype(np.int32)
+    streams = random.standard_normal((len(tokens), 4, 256)).astype(np.float32)
+    with GgufFile.open(FIXTURES / "tiny-v4-q.gguf") as gguf:
+        plan = DeepseekV4Plan.of(gguf, Part(first, last))
+        plain = plan.load(MlxOps("mlx-cpu"), None, None)
+        ours = plan.load(MlxOps("mlx-cpu", kernels), None, None)
+    cache, own = plain.new_cache(256), ours.new_cache(256)
+    old, new = slice(0, n_before), slice(n_before, None)
+    plain.layers(first, last, mx.array(streams[old]), cache, tokens[old])
+    own.load(cache.arrays(), n_before)
+    expected = np.array(plain.layers(first, last, mx.array(streams[new]), cache, tokens[new]))
+    found = np.array(ours.layers(first, last, mx.array(streams[new]), own, tokens[new]))
+    errors = [relative_error(a, b) for a, b in zip(found, expected, strict=True)]
+    assert np.median(errors) < 4 * HALF and max(errors) < 0.1
+    there = own.arrays()
+    for name, array in cache.arrays().items():
+        wide = array.astype(np.float64)
+        off = np.abs(there[name] - wide) > 0.01 * wide.std()
+        assert off.mean() < 0.05, name
+    used = {name for name, *_ in kernels._made}
+    assert {"hyper_read", "index_scores", "top_k", "attend", "tile_gate_up"} <= used
