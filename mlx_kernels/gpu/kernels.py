@@ -120,6 +120,7 @@ KERNELS = {
             "out",
             ("NT", "WARPS", "HAS_EXPERTS"),
         ),
+        Kernel("copy", (), "copy.cu", ("x",), "out", ()),
         Kernel("halves", (), "halves.cu", ("x", "sizes"), "out", (), more_outputs=("scales",)),
         # Many positions of DeepSeek V4.
         Kernel(

@@ -193,3 +193,14 @@ def test_dequantize_rounds_to_what_tf32_keeps(type_id: int, random: np.random.Ge
     # small difference of larger numbers.
     atol = 1e-6 * np.abs(values).max()
     np.testing.assert_allclose(decoded, values, rtol=2**-11 * 1.001, atol=atol)
+
+
+def test_copy(random: np.random.Generator) -> None:
+    """More than four times the threads, and a rest."""
+    import mlx.core as mx
+
+    x = normal(random, 4 * (9 * 256 + 5))
+    (y,) = emulated_kernels().launch_all(
+        "copy", None, [mx.array(x)], {}, (2, 1), [(x.shape, mx.float32)]
+    )
+    assert (np.array(y) == x).all()
