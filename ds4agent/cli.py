@@ -270,7 +270,7 @@ def _worker(
         ),
         max_tokens=config.max_tokens,
         thinking=config.thinking,
-        store_folder=paths.kvcache_dir() if saves else None,
+        store_folder=config.kvcache_folder if saves else None,
         headless=is_headless,
         max_rounds=config.max_rounds,
         system_prompt_extra="\n\n".join(extras),

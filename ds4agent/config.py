@@ -72,6 +72,7 @@ class Config:
     max_tokens: int = _setting(8192, "longest answer of one round, tokens", project=_LOWER, least=1)
     max_rounds: int = _setting(50, "most tool rounds in one turn", project=_LOWER, least=1)
     auto_compact: bool = _setting(True, "make room when the context is full", project=_ANY)
+    kvcache: str = _setting("", "folder of saved conversations; empty: kvcache in ~/.ds4")
     thinking: bool = _setting(False, "let the model think first, if it can", project=_ANY)
     approval: str = _setting(
         Mode.ASK.value,
@@ -103,6 +104,11 @@ class Config:
                 except ConfigError as error:
                     raise ConfigError(f"{origin}: {error}", error.hint) from error
         return tuple(owned)
+
+    @property
+    def kvcache_folder(self) -> Path:
+        """The folder of saved conversations."""
+        return Path(self.kvcache).expanduser().absolute() if self.kvcache else paths.kvcache_dir()
 
     def with_values(self, values: Mapping[str, Any], origin: str) -> "Config":
         """Return a copy with some settings replaced; ``None`` leaves a setting as it is.
@@ -143,6 +149,15 @@ def load_config(cwd: Path, *, trust_project: bool = True) -> Config:
     if project_file is not None:
         config = _with_file(config, project_file, is_project=True)
     return _with_environment(config, os.environ)
+
+
+def kvcache_folder() -> Path:
+    """Return the folder of saved conversations that the settings of this folder name.
+
+    Raises:
+        ConfigError: the settings cannot be read.
+    """
+    return load_config(Path.cwd()).kvcache_folder
 
 
 def show(config: Config, *, with_origin: bool = False) -> str:

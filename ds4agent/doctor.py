@@ -79,7 +79,7 @@ def examine(cwd: Path, model: str | None = None) -> list[Finding]:
     look("model", True, lambda: checks.model(model, config))
     look("sandbox", False, checks.sandbox)
     look("workspace", False, lambda: checks.workspace(cwd))
-    look("sessions", True, checks.sessions)
+    look("sessions", True, lambda: checks.sessions(config.kvcache_folder))
     look("terminal", False, checks.terminal)
     look("programs", False, checks.programs)
     return findings

@@ -163,9 +163,8 @@ def workspace(cwd: Path) -> list[Finding]:
     ]
 
 
-def sessions() -> list[Finding]:
+def sessions(folder: Path) -> list[Finding]:
     """Look at the folder of saved conversations, without making it."""
-    folder = paths.kvcache_dir()
     existing = _existing(folder)
     is_writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
     text = str(folder) if existing == folder else f"{folder} (made when first needed)"
@@ -174,7 +173,7 @@ def sessions() -> list[Finding]:
             "sessions",
             is_writable,
             text if is_writable else f"{existing} cannot be written to",
-            "Correct its owner and mode, or set DS4_HOME.",
+            "Correct its owner and mode, or set DS4_HOME or the setting kvcache.",
             True,
         )
     ]

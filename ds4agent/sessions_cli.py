@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ds4agent import paths, sessions_transfer_cli, sessions_upkeep_cli
+from ds4agent import sessions_transfer_cli, sessions_upkeep_cli
+from ds4agent.config import kvcache_folder
 from ds4agent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def list_sessions(args: argparse.Namespace) -> int:
     """Print the saved conversations."""
     from sessions.store import SessionStore
 
-    store = SessionStore(paths.kvcache_dir())
+    store = SessionStore(kvcache_folder())
     records = store.list()
     if args.here:
         records = [record for record in records if record.cwd == str(Path.cwd())]
@@ -84,7 +85,7 @@ def search_sessions(args: argparse.Namespace) -> int:
     from sessions import upkeep
     from sessions.store import SessionStore
 
-    store = SessionStore(paths.kvcache_dir())
+    store = SessionStore(kvcache_folder())
     n_found = 0
     for hit in upkeep.search(store, " ".join(args.words)):
         n_found += 1
@@ -105,7 +106,7 @@ def show_session(args: argparse.Namespace) -> int:
     from sessions.checkpoint import opened
     from sessions.store import SessionStore
 
-    record = SessionStore(paths.kvcache_dir()).find(args.id)
+    record = SessionStore(kvcache_folder()).find(args.id)
     with opened(record.path) as checkpoint:
         text = plain(checkpoint.text().decode("utf-8", "replace"))
     if args.json:
@@ -133,7 +134,7 @@ def rename_session(args: argparse.Namespace) -> int:
     from sessions import upkeep
     from sessions.store import SessionStore
 
-    record = upkeep.rename(SessionStore(paths.kvcache_dir()), args.id, " ".join(args.name))
+    record = upkeep.rename(SessionStore(kvcache_folder()), args.id, " ".join(args.name))
     _say(f"{record.id[:_SHORT_ID]} is called {one_line(record.label)!r}")
     return 0
 
@@ -144,7 +145,7 @@ def pin_session(args: argparse.Namespace) -> int:
     from sessions import upkeep
     from sessions.store import SessionStore
 
-    record = upkeep.set_pinned(SessionStore(paths.kvcache_dir()), args.id, args.is_pinned)
+    record = upkeep.set_pinned(SessionStore(kvcache_folder()), args.id, args.is_pinned)
     told = "stays when room is made" if record.is_pinned else "may go when room is made"
     _say(f"{record.id[:_SHORT_ID]} {one_line(record.label, 60)!r} {told}")
     return 0
@@ -156,7 +157,7 @@ def delete_session(args: argparse.Namespace) -> int:
     from sessions.errors import CheckpointError
     from sessions.store import SessionStore
 
-    store = SessionStore(paths.kvcache_dir())
+    store = SessionStore(kvcache_folder())
     try:
         record = store.find(args.id)
         identifier, title = record.id, one_line(record.label, 60)

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from ds4agent import paths
+from ds4agent.config import kvcache_folder
 from ds4agent.errors import UsageError
 
 _SHORT_ID = 8  # digits
@@ -53,7 +53,7 @@ def export_session(args: argparse.Namespace) -> int:
     if args.passphrase:
         require_cryptography()
     exported = transfer.export_session(
-        SessionStore(paths.kvcache_dir()),
+        SessionStore(kvcache_folder()),
         args.id,
         args.output,
         passphrase=_passphrase(is_new=True) if args.passphrase else "",
@@ -79,7 +79,7 @@ def import_session(args: argparse.Namespace) -> int:
     if is_sealed:
         require_cryptography()
     record = transfer.import_session(
-        SessionStore(paths.kvcache_dir()),
+        SessionStore(kvcache_folder()),
         args.file,
         passphrase=_passphrase(is_new=False) if is_sealed else "",
         as_copy=args.copy,

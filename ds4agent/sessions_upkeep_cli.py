@@ -5,7 +5,7 @@ import json
 import re
 import sys
 
-from ds4agent import paths
+from ds4agent.config import kvcache_folder
 from ds4agent.errors import UsageError
 
 _SHORT_ID = 8  # digits
@@ -53,7 +53,7 @@ def verify_sessions(args: argparse.Namespace) -> int:
     from sessions.store import SessionStore
 
     n_bad = n_sound = 0
-    for found in upkeep.verify(SessionStore(paths.kvcache_dir()), args.id):
+    for found in upkeep.verify(SessionStore(kvcache_folder()), args.id):
         n_bad += bool(found.problem)
         n_sound += not found.problem
         if args.json:
@@ -75,7 +75,7 @@ def strip_session(args: argparse.Namespace) -> int:
     from sessions import upkeep
     from sessions.store import SessionStore
 
-    store = SessionStore(paths.kvcache_dir())
+    store = SessionStore(kvcache_folder())
     record = store.find(args.id)
     label = one_line(record.label, 60)
     question = (
@@ -96,7 +96,7 @@ def make_room(args: argparse.Namespace) -> int:
     from sessions import budget
     from sessions.store import SessionStore
 
-    store = SessionStore(paths.kvcache_dir())
+    store = SessionStore(kvcache_folder())
     plan = budget.plan(store, args.budget)
     _say(f"all files take {plan.total_bytes / 1e6:,.1f} MB, allowed are {args.budget / 1e6:,.1f}")
     for entry in plan.victims:

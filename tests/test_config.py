@@ -167,3 +167,19 @@ def test_show_with_origin_names_every_setting_and_can_be_read_back(folder, monke
     monkeypatch.delenv("DS4_MODEL")
     write_user(config.show(loaded))
     assert load_config(folder) == loaded
+
+
+def test_saved_conversations_lie_where_the_person_says(isolated_home, tmp_path, monkeypatch):
+    assert load_config(tmp_path).kvcache_folder == isolated_home / ".ds4" / "kvcache"
+    monkeypatch.setenv("DS4_HOME", str(tmp_path / "all"))
+    assert load_config(tmp_path).kvcache_folder == tmp_path / "all" / "kvcache"
+    monkeypatch.setenv("DS4_KVCACHE", "~/saved")
+    assert load_config(tmp_path).kvcache_folder == isolated_home / "saved"
+
+
+def test_a_project_does_not_say_where_conversations_are_saved(isolated_home, tmp_path):
+    project = tmp_path / ".ds4" / "config.toml"
+    project.parent.mkdir()
+    project.write_text('kvcache = "here"\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match="a project may not set kvcache"):
+        load_config(tmp_path)

@@ -142,3 +142,12 @@ def test_a_passphrase_comes_from_the_environment_or_a_terminal(
     monkeypatch.setenv("DS4_PASSPHRASE", "geheim")
     assert sessions("import", str(file)) == 0
     assert store.find(saved.id).title == "Fix the build"
+
+
+def test_the_folder_of_the_settings_is_looked_at(store, tmp_path, monkeypatch, capsys) -> None:
+    save(store)
+    saved = save(SessionStore(tmp_path / "elsewhere"), title="Elsewhere")
+    monkeypatch.setenv("DS4_KVCACHE", str(tmp_path / "elsewhere"))
+    assert sessions("list") == 0
+    (row,) = lines(capsys)
+    assert row.startswith(saved.id[:8])
