@@ -1,12 +1,13 @@
 """The operations of device metal, their kernels run by the harness, and a whole model on them."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-pytest.importorskip("mlx.core", reason="needs MLX (pip install ds4-agent[cpu])")
+mx = pytest.importorskip("mlx.core", reason="needs MLX (pip install ds4-agent[cpu])")
 
 from engine.families.registry import plan_for  # noqa: E402
 from engine.gguf_file import GgufFile  # noqa: E402
@@ -14,6 +15,8 @@ from mlx_kernels import reference  # noqa: E402
 from mlx_kernels.blocks import PackedMatrix  # noqa: E402
 from mlx_kernels.cpu.operations import CpuOps  # noqa: E402
 from mlx_kernels.errors import TensorError  # noqa: E402
+from mlx_kernels.gpu.metal_kernels import MetalKernels  # noqa: E402
+from mlx_kernels.gpu.operations import MlxOps  # noqa: E402
 from tests.fakes.tiny_gguf import write_tiny_gguf  # noqa: E402
 from tests.metal.mlx_kernel import Harness  # noqa: E402
 from tests.metal.world import metal_ops  # noqa: E402
@@ -180,3 +183,54 @@ def test_a_whole_model_gives_the_logits_of_the_cpu_world(
     names = {launch.kernel.name for launch in harness.launches}
     wanted = ("matvec", "gate_up", "tile_product")
     assert names == {f"ds4_{name}_{quant.lower()}" for name in wanted}
+
+
+@pytest.mark.parametrize(
+    ("n_positions", "wanted"),
+    [
+        (1, {"matvec": 7, "gate_up": 2}),
+        (8, {"matvec": 9}),
+        (12, {"tile_product": 9}),
+        (65, {"dequantize": 9}),
+    ],
+)
+def test_mlx_takes_every_launch_of_a_model_while_exporting(
+    n_positions: int, wanted: dict[str, int], tmp_path: Path
+) -> None:
+    """MLX's own metal_kernel in a lazy graph: names, dtypes, grids and template values.
+
+    Two layers of four launches, and the output: no more, whatever the number of positions.
+    """
+    path = write_tiny_gguf(
+        tmp_path / "tiny.gguf", "qwen2", n_embd=256, n_ff=512, quant="Q4_K", tied=False
+    )
+    names: Counter[str] = Counter()
+
+    def make(**arguments: Any) -> Any:
+        kernel = mx.fast.metal_kernel(**arguments)
+
+        def call(**launch: Any) -> Any:
+            names[arguments["name"]] += 1
+            return kernel(**launch, stream=mx.gpu)
+
+        return call
+
+    ops = MlxOps("mlx-cpu", MetalKernels(make))
+    ops.to_host = lambda x: x  # nothing is computed while exporting
+    with GgufFile.open(path) as gguf:
+        model = plan_for(gguf).load(ops, None, None)
+    cache, ids = model.new_cache(128), np.arange(n_positions, dtype=np.int32)
+
+    def step(hidden: Any) -> Any:
+        return model.head(model.layers(0, model.n_layers, hidden, cache, ids))
+
+    mx.export_function(str(tmp_path / "step.mlxfn"), step, model.embed(ids))
+    assert names == {f"ds4_{name}_q4_k": n for name, n in wanted.items()}
+
+
+def test_device_metal_uses_the_metal_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mx, "set_default_device", lambda device: None)
+    ops = MlxOps("metal")
+    (held,) = ops.matrix([random_packed(12, 8, 256, np.random.default_rng(1))]).parts
+    assert held.type_id == 12
+    assert ops.matrix_bytes(12, (8, 256)) == 8 * 144

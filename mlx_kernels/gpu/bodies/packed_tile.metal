@@ -48,13 +48,13 @@ inline void place_x(const device float* row_x, uint n_columns, uint first_run, u
                     threadgroup float* x_tile) {
   for (uint h = 0u; h < 2u; h++) {
     const uint run = first_run + h;
-    const uint quad = 4u * (i / 32u);
+    const uint first = 4u * (i / 32u);
     float4 v = float4(0.0f);
     if (run < n_columns / 16u) {
-      const uint column = F::column(run / uint(F::CHUNKS), run % uint(F::CHUNKS)) + quad;
+      const uint column = F::column(run / uint(F::CHUNKS), run % uint(F::CHUNKS)) + first;
       v = *(const device float4*)(row_x + column);
     }
-    threadgroup float* to = x_tile + (16u * h + quad) * uint(TILE_STRIDE) + (i & 31u);
+    threadgroup float* to = x_tile + (16u * h + first) * uint(TILE_STRIDE) + (i & 31u);
     to[0] = v.x;
     to[TILE_STRIDE] = v.y;
     to[2 * TILE_STRIDE] = v.z;
@@ -85,7 +85,7 @@ inline void multiply(const threadgroup float* weights_tile, const threadgroup fl
 }
 
 // The sums to threadgroup memory: [64 rows][36], a position a column.
-inline void store(TileSums sums, uint s, threadgroup float* tile) {
+inline void store(thread const TileSums& sums, uint s, threadgroup float* tile) {
   for (uint i = 0u; i < 4u; i++) {
     for (uint j = 0u; j < 2u; j++) {
       simdgroup_store(sums.m[i][j],
