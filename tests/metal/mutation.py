@@ -1,9 +1,9 @@
 """Runs mutants of the kernels' texts on their cases: each must be found, or be known as harmless.
 
 A text is one file of ``bodies/``. A mutant of a line is run on the cases that reach this line, in
-the fast build (not optimised: that would cost most of the time), then in the checked one, then with
-lanes and groups in descending order, until something is found. ``harmless_mutants.toml`` names
-those that nothing can find, with the reason.
+the fast build (not optimised: that would cost most of the time), then in the checked one, with
+lanes and groups in descending order, and in the clang build, until something is found.
+``harmless_mutants.toml`` names those that nothing can find, with the reason.
 
 ``python -m tests.metal.mutation [TEXT ...]`` prints figures and what was not found.
 """
@@ -29,7 +29,10 @@ from tests.metal.mutants import Mutant, mutants
 HARMLESS = Path(__file__).with_name("harmless_mutants.toml")
 TIMEOUT_S = 4.0  # a case takes well under a second
 # How a mutant can be found, in the order of trial: build and order of lanes.
-WAYS = (("quick", "ascending"), ("checked", "ascending"), ("quick", "descending"))
+WAYS = (
+    *(("quick", "ascending"), ("checked", "ascending"), ("quick", "descending")),
+    ("clang", "ascending"),  # an index past the end of a lane's own array
+)
 NO_PROGRAM, HARMLESS_ONE, NOT_FOUND = "no program", "harmless", "not found"
 
 

@@ -1,6 +1,7 @@
 """Every Metal kernel of the project: right, faultless, frugal, and none is left out."""
 
 import ast
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -14,6 +15,7 @@ from mlx_kernels.blocks import type_name  # noqa: E402
 from mlx_kernels.gpu.metal_cases import Case, all_cases  # noqa: E402
 from mlx_kernels.gpu.metal_kernels import METAL_FORMATS, METAL_KERNELS, metal_name  # noqa: E402
 from tests.metal import compiler  # noqa: E402
+from tests.metal.address_spaces import lint, with_device_inputs  # noqa: E402
 from tests.metal.cases import differs_by_order, findings, run_case  # noqa: E402
 from tests.metal.mlx_kernel import Launch  # noqa: E402
 
@@ -112,3 +114,20 @@ def test_metal_kernels_are_made_in_one_place() -> None:
         )
     ]
     assert set(makers) <= {"metal_kernels.py"}, makers
+
+
+@pytest.mark.skipif(
+    "clang" not in compiler.available_builds(),
+    reason="needs clang 16 or newer for the address spaces",
+)
+def test_address_spaces() -> None:
+    """Each text as launched, and as it is when its small inputs have eight elements or more."""
+    texts = {}
+    for name in CASES:
+        for launch in launches_of(name):
+            a = launch.arguments
+            text = launch.kernel.kernel_text(a["inputs"], a["output_dtypes"], a["template"])
+            texts |= {text: name, with_device_inputs(text): name}
+    with ThreadPoolExecutor(2) as pool:
+        messages = dict(zip(texts.values(), pool.map(lint, texts), strict=True))
+    assert {name: message for name, message in messages.items() if message} == {}
