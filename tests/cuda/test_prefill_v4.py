@@ -117,6 +117,43 @@ def test_index_heads_are_rounded_bit_by_bit(kernels: Any, random: np.random.Gene
     assert (found != expected).mean() < 1e-3
 
 
+@pytest.mark.parametrize("ratio", [4, 128])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_stored_rows(ratio: int, is_first: bool, kernels: Any, random: np.random.Generator) -> None:
+    """Pooled, normalised, turned, rounded. Roundings of single steps differ: codes of FP8 may."""
+    import mlx.core as mx
+
+    from mlx_kernels.deepseek_v4_ops import CompressorWeights
+    from mlx_kernels.deepseek_v4_state import CompressorState
+    from mlx_kernels.gpu.deepseek_v4.compressor import compress, extend
+    from mlx_kernels.gpu.deepseek_v4.prefill_launches import index_rows, pool, stored_rows
+    from mlx_kernels.gpu.deepseek_v4.rounding import index_row, key_row
+
+    omega, n_new = 0.5 ** np.arange(32.0), ratio * 2 + 3
+    for width, round_row, ours in (
+        (256, lambda x: key_row(x, 64), stored_rows),
+        (128, index_row, index_rows),
+    ):
+        w = 2 * width if ratio == 4 else width
+        weights = CompressorWeights(normal(random, ratio, w), normal(random, width))
+        states = [CompressorState(mx, ratio, width, 1024, mx.float16) for _ in range(2)]
+        if not is_first:
+            before = normal(random, ratio + 1, 2 * w)
+            for state in states:
+                compress(before, weights, state, omega, 1e-6)
+        products = normal(random, n_new, 2 * w)
+        expected = np.array(round_row(compress(products, weights, states[0], omega, 1e-6)))
+        history, at, first_row, n = extend(products, weights, states[1])
+        pooled = pool(kernels, history, at, n, ratio, width)
+        places = (first_row + np.arange(n)[:, None]) * ratio
+        angles = places.astype(np.float32) * omega.astype(np.float32)
+        turn = mx.array(np.cos(angles)), mx.array(np.sin(angles))
+        found = ours(kernels, pooled, weights.norm, *turn, 1e-6)
+        assert found.dtype == mx.float16
+        off = np.abs(np.array(found, np.float32) - expected) > 1e-3 * np.abs(expected).mean()
+        assert off.mean() < 0.01
+
+
 @pytest.mark.parametrize("n_heads", [16, 64])
 def test_index_scores(n_heads: int, kernels: Any, random: np.random.Generator) -> None:
     """Blocks of rows that no position, some and all may read; negative weights."""

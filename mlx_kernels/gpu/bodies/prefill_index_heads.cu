@@ -1,11 +1,16 @@
 // out [T, H, 128] half: the indexer's queries turned, transformed by Hadamard and rounded to FP4, 32
-// values to a scale; see rounding.py. A warp is a head, a lane four neighbours of it.
-// cosines, sines [T, r / 2]. sizes: T H, H, r.
+// values to a scale; see rounding.py. Its rows (H = 1) are normalised before. A warp is a head, a lane
+// four neighbours of it. cosines, sines [T, r / 2]. sizes: T H, H, r. numbers: eps.
 const int n_heads = sizes[1], n_rotary = sizes[2], lane = threadIdx.x % 32;
 const int64_t head = int64_t(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
 if (head < sizes[0]) { // the same for the whole warp
   float4 four = reinterpret_cast<const float4*>(heads + head * 128)[lane];
   float v[4] = {four.x, four.y, four.z, four.w};
+  if (HAS_NORM) {
+    float squares = four.x * four.x + four.y * four.y + four.z * four.z + four.w * four.w;
+    const float inverse = 1.0f / sqrtf(warp_sum(squares) / 128.0f + numbers[0]);
+    for (int i = 0; i < 4; i++) v[i] *= inverse * norm[4 * lane + i];
+  }
   int at = 4 * lane - (128 - n_rotary);
   if (at >= 0) {
     const int64_t turn = head / n_heads * (n_rotary / 2) + at / 2;

@@ -9,6 +9,37 @@ from mlx_kernels.deepseek_v4_turns import turns
 from mlx_kernels.gpu.deepseek_v4.rotation import turn
 
 
+def extend(
+    products: mx.array, weights: CompressorWeights, state: CompressorState
+) -> tuple[mx.array | None, int, int, int]:
+    """Add T tokens to the frontier, and return what the rows that they complete are pooled from.
+
+    Args:
+        products: [T, 2 w], values and then scores without ape.
+        weights: ape.
+        state: its frontier gets the T tokens; its rows are left to the caller.
+
+    Returns:
+        Values and scores [M, 2 w] of the groups and the tokens before that count again (None if no
+        group ends), where in it the first group begins, the index of its row, the number of rows.
+    """
+    ratio, w = state.ratio, state.score_at
+    first = state.frontier.end
+    stop = first + products.shape[0]
+    places = mx.array(np.arange(first, stop, dtype=np.int32) % ratio)
+    scores = products[:, w:] + weights.ape[places]
+    products = mx.concatenate([products[:, :w], scores], axis=1)
+    first_row = first // ratio
+    n = stop // ratio - first_row
+    history = None
+    if n:
+        old = state.frontier.rows(state.first_needed(first), first)
+        history = mx.concatenate([old, products])
+    at = first_row * ratio - state.first_needed(first)
+    state.frontier.append(products)
+    return history, at, first_row, n
+
+
 def compress(
     products: mx.array,
     weights: CompressorWeights,
@@ -29,21 +60,9 @@ def compress(
         [n, width], n = the number of groups that end within the T tokens.
     """
     ratio, width, w = state.ratio, state.width, state.score_at
-    first = state.frontier.end
-    stop = first + products.shape[0]
-    places = mx.array(np.arange(first, stop, dtype=np.int32) % ratio)
-    scores = products[:, w:] + weights.ape[places]
-    products = mx.concatenate([products[:, :w], scores], axis=1)
-    first_row, stop_row = first // ratio, stop // ratio
-    n = stop_row - first_row
-    history = None
-    if n:
-        old = state.frontier.rows(state.first_needed(first), first)
-        history = mx.concatenate([old, products])
-    state.frontier.append(products)
+    history, at, first_row, n = extend(products, weights, state)
     if history is None:
         return mx.zeros((0, width))
-    at = first_row * ratio - state.first_needed(first)
     own = history[at : at + n * ratio].reshape(n, ratio, 2 * w)
     if ratio == 4:
         values, scores = _with_group_before(history, own, at, width)

@@ -13,6 +13,7 @@ import numpy as np
 from mlx_kernels.deepseek_v4_ops import HyperWeights, Layer, Projections
 from mlx_kernels.deepseek_v4_state import PlainLayerState
 from mlx_kernels.deepseek_v4_turns import turns
+from mlx_kernels.gpu.deepseek_v4.compressor import extend
 from mlx_kernels.gpu.deepseek_v4.grouped import groups_of
 from mlx_kernels.gpu.deepseek_v4.prefill_launches import (
     attend,
@@ -21,7 +22,10 @@ from mlx_kernels.gpu.deepseek_v4.prefill_launches import (
     hyper_read,
     hyper_write,
     index_heads,
+    index_rows,
     index_scores,
+    pool,
+    stored_rows,
     top_k,
 )
 from mlx_kernels.gpu.deepseek_v4.router import route
@@ -58,7 +62,7 @@ class Prefiller:
         x, mix = self._read(streams, layer.attn_hyper, layer)
         projections = self._v4.project(x, layer)
         first = state.n_tokens
-        self._v4.store(projections, layer, state)
+        self._store(projections, layer, state)
         mixed = self._attend(projections, layer, state, first)
         groups = groups_of(layer.attention.out_a)
         width = mixed.shape[1] // len(groups)
@@ -90,12 +94,30 @@ class Prefiller:
         products = exact_product(streams.reshape(streams.shape[0], -1), hyper.fn)  # [T, 24]
         return hyper_read(self._kernels, streams, products, hyper, layer.shape)
 
+    def _store(self, projections: Projections, layer: Layer, state: PlainLayerState) -> None:
+        weights, eps = layer.attention, layer.shape.eps
+        n_new = projections.kv.shape[0]
+        turn = _turns(state.n_tokens, n_new, layer.frequencies)
+        window = stored_rows(self._kernels, projections.kv, weights.kv_norm, *turn, eps)
+        state.append_window(window.astype(mx.float32))
+        for products, own, part, rounded in (
+            (projections.compressor, weights.compressor, state.compressor, stored_rows),
+            (projections.index_compressor, weights.index_compressor, state.indexer, index_rows),
+        ):
+            if part is None:
+                continue
+            history, at, first_row, n = extend(products, own, part)
+            if history is not None:
+                pooled = pool(self._kernels, history, at, n, part.ratio, part.width)
+                turn = _turns(first_row * part.ratio, n, layer.frequencies, part.ratio)
+                part.rows.append(rounded(self._kernels, pooled, own.norm, *turn, eps))
+
     def _attend(
         self, projections: Projections, layer: Layer, state: PlainLayerState, first: int
     ) -> mx.array:
         weights, shape = layer.attention, layer.shape
         n_new = projections.kv.shape[0]
-        cos, sin = (mx.array(a) for a in turns(first, n_new, layer.frequencies))
+        cos, sin = _turns(first, n_new, layer.frequencies)
         rank = mx.fast.rms_norm(projections.q_rank, weights.q_norm, shape.eps)  # [T, Rq]
         wide = self._ops.linear(rank, weights.q_b)  # [T, H d]
         queries = heads(self._kernels, wide, shape.n_heads, cos, sin, shape.eps)
@@ -139,3 +161,8 @@ class Prefiller:
         if self._running is not None:
             mx.eval(self._running)
         self._running = streams
+
+
+def _turns(first: int, n: int, frequencies: np.ndarray, step: int = 1) -> tuple[mx.array, mx.array]:
+    cos, sin = turns(first, n, frequencies, step)
+    return mx.array(cos), mx.array(sin)

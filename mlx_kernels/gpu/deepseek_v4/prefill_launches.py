@@ -70,16 +70,65 @@ def heads(
     )
 
 
+def stored_rows(
+    kernels: CudaKernels, x: mx.array, norm: mx.array, cos: mx.array, sin: mx.array, eps: float
+) -> mx.array:
+    """Normalise x [n, d], turn it and round it as rows are stored -> [n, d] float16."""
+    n, width = x.shape
+    return kernels.launch(
+        "stored_rows",
+        None,
+        [x, norm, cos, sin, _floats(eps), _integers(n, width, 2 * cos.shape[1])],
+        {},
+        (-(-n // _N_WARPS), 1),
+        (n, width),
+        mx.float16,
+    )
+
+
+def pool(
+    kernels: CudaKernels, history: mx.array, at: int, n_rows: int, ratio: int, width: int
+) -> mx.array:
+    """Pool groups of ``ratio`` tokens, the first at row ``at`` of history [M, 2 w] -> [n, width].
+
+    At ratio 4 the group before the first is part of the history, unless ``at`` is 0.
+    """
+    return kernels.launch(
+        "pool",
+        None,
+        [history, _integers(width, at, int(at > 0))],
+        {"R": ratio},
+        (-(-width // THREADS), n_rows),
+        (n_rows, width),
+    )
+
+
+def index_rows(
+    kernels: CudaKernels, x: mx.array, norm: mx.array, cos: mx.array, sin: mx.array, eps: float
+) -> mx.array:
+    """Normalise pooled rows x [n, 128] of the indexer, turn and round them -> [n, 128] float16."""
+    return index_heads(kernels, x, 1, cos, sin, norm, eps).reshape(x.shape)
+
+
 def index_heads(
-    kernels: CudaKernels, x: mx.array, n_heads: int, cos: mx.array, sin: mx.array
+    kernels: CudaKernels,
+    x: mx.array,
+    n_heads: int,
+    cos: mx.array,
+    sin: mx.array,
+    norm: mx.array | None = None,
+    eps: float = 0.0,
 ) -> mx.array:
     """Turn, transform and round the indexer's queries x [T, Hi 128] -> [T, Hi, 128] float16."""
     n = len(x)
     return kernels.launch(
         "index_heads",
         None,
-        [x, cos, sin, _integers(n * n_heads, n_heads, 2 * cos.shape[1])],
-        {},
+        [
+            *(x, _floats(0.0) if norm is None else norm, cos, sin),
+            *(_floats(eps), _integers(n * n_heads, n_heads, 2 * cos.shape[1])),
+        ],
+        {"HAS_NORM": norm is not None},
         (-(-n * n_heads // _N_WARPS), 1),
         (n, n_heads, 128),
         mx.float16,
