@@ -1,4 +1,4 @@
-"""Launches of the decode kernels on tensor cores: experts of IQ2_XXS and Q2_K.
+"""Launches of the decode kernels on tensor cores: experts of the types of ``_SLOT_BYTES``.
 
 One block of threads a multiprocessor. Its warps share the columns: each owns blocks of 256, and
 weights come SLOTS units of 16 rows x 256 columns ahead of the sums.
@@ -10,9 +10,15 @@ from mlx_kernels.gpu.constants import float_bits
 from mlx_kernels.gpu.kernels import CudaKernels
 from mlx_kernels.gpu.planar_weight import PlanarWeight
 
-_IQ2_XXS, _Q2_K = 16, 10
-_TABLE_BYTES = {_IQ2_XXS: 4 * 32 * (256 + 128), _Q2_K: 0}
-_SLOT_BYTES = {_IQ2_XXS: 16 * 64 + 64, _Q2_K: 16 * (64 + 16 + 4)}
+_IQ2_XXS = 16
+_TABLE_BYTES = {_IQ2_XXS: 4 * 32 * (256 + 128)}  # others have none
+# Of 16 rows of 256 columns: IQ2_XXS, Q2_K, Q4_K, MXFP4.
+_SLOT_BYTES = {
+    _IQ2_XXS: 16 * 64 + 64,
+    10: 16 * (64 + 16 + 4),
+    12: 16 * (128 + 12 + 4),
+    39: 16 * (128 + 8),
+}
 _COLUMN_BLOCK = 256
 _STAGED_BYTES = 3 * 272 + 64 + 16  # of a column block
 _TILE_BYTES = 4 * 16  # of a tile's sums of one warp
@@ -24,7 +30,8 @@ _SHARED_LIMIT = 208 << 10  # of the 227 KiB that a block may have on Hopper
 def gate_up_plan(weight: PlanarWeight, n_hidden: int) -> tuple[int, int, int, int] | None:
     """Warps, column blocks a warp, slots, bytes of shared memory; None where nothing fits."""
     n = weight.shape[1] // _COLUMN_BLOCK
-    if weight.type_id not in _SLOT_BYTES or n % 2 or n_hidden % 8:
+    is_whole = weight.shape[1] % _COLUMN_BLOCK == 0 and not (n % 2 and weight.type_id == _IQ2_XXS)
+    if weight.type_id not in _SLOT_BYTES or not is_whole or n_hidden % 8:
         return None
     return _plan(weight.type_id, n, n, _GATE_UP_WARPS, _GATE_UP_TILES)
 
@@ -32,7 +39,8 @@ def gate_up_plan(weight: PlanarWeight, n_hidden: int) -> tuple[int, int, int, in
 def down_plan(weight: PlanarWeight, n_out: int, n_chosen: int) -> tuple[int, int, int, int] | None:
     """The same for ``tensor_down``."""
     n = weight.shape[1] // _COLUMN_BLOCK
-    if weight.type_id not in _SLOT_BYTES or n_out % 16 or (weight.type_id == _IQ2_XXS and n % 2):
+    is_whole = weight.shape[1] % _COLUMN_BLOCK == 0 and not (n % 2 and weight.type_id == _IQ2_XXS)
+    if weight.type_id not in _SLOT_BYTES or not is_whole or n_out % 16:
         return None
     return _plan(weight.type_id, n * n_chosen, n * n_chosen, _DOWN_WARPS, _DOWN_TILES)
 
@@ -44,7 +52,7 @@ def _plan(
     n_warps = -(-n_columns // per_warp)
     for n_slots in _SLOTS:
         n_bytes = (
-            _TABLE_BYTES[type_id]
+            _TABLE_BYTES.get(type_id, 0)
             + n_staged * _STAGED_BYTES
             + n_warps * (n_slots * _SLOT_BYTES[type_id] + n_tiles * _TILE_BYTES)
         )

@@ -268,6 +268,160 @@ struct Q2_K {
   }
 };
 
+// Runs of 32 bytes: low nibbles of sub-block 2 j, high nibbles of 2 j + 1, each with six bits of scale
+// and of offset. Units of 16 bytes are swizzled by pairs: four rows' runs are in different banks.
+struct Q4_K {
+  static constexpr int TABLE_WORDS = 0, SLOT_BYTES = 16 * (128 + 12 + 4);
+  struct Digits {
+    uint2 d[8];
+    uint32_t sums;
+    float scale, sums_scale;
+    __device__ __forceinline__ explicit Digits(const uint8_t* staged) {
+      const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+      const uint8_t* from = staged + min(g / 2, 2) * DIGITS_STRIDE + 8 * t;
+#pragma unroll
+      for (int i = 0; i < 8; i++) d[i] = *reinterpret_cast<const uint2*>(from + 32 * i);
+      sums = *reinterpret_cast<const uint32_t*>(staged + SUMS_AT + (g / 2) * 16 + 4 * t);
+      float unit = *reinterpret_cast<const float*>(staged + SCALE_AT);
+      scale = unit * digit_weight(t);
+      sums_scale = unit * (t == 3 ? 16777216.0f : digit_weight(t));
+    }
+  };
+  static __device__ __forceinline__ void
+  copy(uint8_t* slot, const Planes& w, int row_of_tile, int64_t row, int n, int cb) {
+    const int part = threadIdx.x % 4;
+    int64_t block = row * n + cb;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      int unit = part + 4 * i;
+      copy_16(slot + row_of_tile * 128 + 16 * (unit ^ (2 * (row_of_tile & 3))), w.quants + block * 128 + 16 * unit);
+    }
+    const uint8_t* small = part < 3 ? w.scales + block * 12 + 4 * part : w.factors + block * 4;
+    copy_4(slot + 2048 + 16 * row_of_tile + 4 * part, small);
+  }
+  static __device__ __forceinline__ void
+  product(uint8_t* slot, const Digits& digits, const uint32_t*, int, float* y) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    uint32_t scales[2][2], offsets[2], both[2];
+    int sums[2] = {0, 0}, low[4] = {};
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      uint4 s = *reinterpret_cast<const uint4*>(slot + 2048 + 16 * (g + 8 * r));
+      scales[r][0] = s.x & 0x3f3f3f3fu;
+      scales[r][1] = (s.z & 0x0f0f0f0fu) | ((s.x >> 2) & 0x30303030u);
+      offsets[r] = t < 2 ? s.y & 0x3f3f3f3fu : ((s.z >> 4) & 0x0f0f0f0fu) | ((s.y >> 2) & 0x30303030u);
+      both[r] = s.w;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      uint2 q[2];
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        int unit = (2 * j + t / 2) ^ (2 * (g & 3));
+        q[r] = *reinterpret_cast<const uint2*>(slot + (g + 8 * r) * 128 + 16 * unit + 8 * (t & 1));
+      }
+#pragma unroll
+      for (int part = 0; part < 2; part++) {
+        uint32_t w[2][2];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+          w[r][0] = (q[r].x >> (4 * part)) & 0x0f0f0f0fu;
+          w[r][1] = (q[r].y >> (4 * part)) & 0x0f0f0f0fu;
+        }
+        int i = 2 * j + part, d[4];
+        mma_signed(d, w[0][0], w[1][0], w[0][1], w[1][1], digits.d[i].x, digits.d[i].y, 0, 0, 0, 0);
+        sums[0] += int((scales[0][i / 4] >> (8 * (i % 4))) & 255u) * d[0];
+        sums[1] += int((scales[1][i / 4] >> (8 * (i % 4))) & 255u) * d[2];
+      }
+    }
+    // The 16 sums of 16 in a lane's order are the two halves of sub-blocks 0 .. 3, then of 4 .. 7.
+    mma_unsigned(low, offsets[0], offsets[1], 0u, 0u, digits.sums, 0u);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      float factor = half_of(both[r]), offset = half_of(both[r] >> 16);
+      y[r] = fmaf(factor * digits.scale, float(sums[r]), y[r]);
+      y[r] = fmaf(-offset * digits.sums_scale, float(low[2 * r]), y[r]);
+    }
+  }
+};
+
+// 16 bytes for 32 values: value l in the low nibble of byte l, 16 + l in the high one; an exponent.
+struct MXFP4 {
+  static constexpr int TABLE_WORDS = 0, SLOT_BYTES = 16 * (128 + 8);
+  struct Digits {
+    uint2 d[8];
+    float scale;
+    __device__ __forceinline__ explicit Digits(const uint8_t* staged) {
+      const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+      const uint8_t* from = staged + min(g / 2, 2) * DIGITS_STRIDE + 4 * t;
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+        d[i].x = *reinterpret_cast<const uint32_t*>(from + 32 * i);
+        d[i].y = *reinterpret_cast<const uint32_t*>(from + 32 * i + 16);
+      }
+      scale = *reinterpret_cast<const float*>(staged + SCALE_AT) * digit_weight(t);
+    }
+  };
+  static __device__ __forceinline__ void
+  copy(uint8_t* slot, const Planes& w, int row_of_tile, int64_t row, int n, int cb) {
+    const int part = threadIdx.x % 4;
+    int64_t block = (row * n + cb) * 8;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      int unit = part + 4 * i;
+      copy_16(slot + row_of_tile * 128 + 16 * (unit ^ (row_of_tile & 7)), w.quants + (block + unit) * 16);
+    }
+    if (part < 2) copy_4(slot + 2048 + 8 * row_of_tile + 4 * part, w.factors + block + 4 * part);
+  }
+  // Doubled values 0, 1, 2, 3, 4, 6, 8, 12 of four nibbles, as signed bytes.
+  static __device__ __forceinline__ uint32_t doubled(uint32_t nibbles) {
+    uint32_t size = nibbles & 0x7777u;
+    uint32_t plus = __byte_perm(0x03020100u, 0x0c080604u, size);
+    uint32_t minus = __byte_perm(0xfdfeff00u, 0xf4f8fafcu, size);
+    uint32_t signs = 0;
+    // A selector with its top bit set copies the sign of the byte it selects to all bits.
+    asm("prmt.b32 %0, %1, %1, %2;" : "=r"(signs) : "r"(0x80808080u), "r"(nibbles));
+    signs &= 0x7f7f7f7fu;
+    signs |= signs << 1;
+    return (plus & ~signs) | (minus & signs);
+  }
+  static __device__ __forceinline__ void
+  product(uint8_t* slot, const Digits& digits, const uint32_t*, int, float* y) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    float sums[2] = {0.0f, 0.0f};
+    uint2 exponents[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      exponents[r] = *reinterpret_cast<const uint2*>(slot + 2048 + 8 * (g + 8 * r));
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      uint32_t w[2][2];
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        uint32_t q = *reinterpret_cast<const uint32_t*>(slot + (g + 8 * r) * 128 + 16 * (i ^ g) + 4 * t);
+        uint32_t b = doubled(q), c = doubled(q >> 16);
+        w[r][0] = __byte_perm(b, c, 0x6420u);
+        w[r][1] = __byte_perm(b, c, 0x7531u);
+      }
+      // Sums begin with the bits of 1.5 * 2^23: as a float, that plus the sum, exactly.
+      constexpr int ONE = 0x4b400000;
+      int d[4];
+      mma_signed(d, w[0][0], w[1][0], w[0][1], w[1][1], digits.d[i].x, digits.d[i].y, ONE, ONE, ONE, ONE);
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        uint32_t e = ((i < 4 ? exponents[r].x : exponents[r].y) >> (8 * (i % 4))) & 255u;
+        float scale = __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23); // 2^(e - 128)
+        // the digits' scale first: a product of all scales could be subnormal
+        float part = (__uint_as_float(uint32_t(d[2 * r])) - 12582912.0f) * digits.scale;
+        sums[r] = fmaf(scale, part, sums[r]);
+      }
+    }
+    y[0] += sums[0];
+    y[1] += sums[1];
+  }
+};
+
 template <typename Format>
 __device__ __forceinline__ void fill_table(const uint32_t* table, uint32_t* shared) {
   for (int i = threadIdx.x; i < Format::TABLE_WORDS; i += blockDim.x) shared[i] = __ldg(table + i / 32);
