@@ -2,6 +2,7 @@
 
 One file for each pair of weights and rendered prompt: ``sysprompt-<sha1>.kv`` with the SHA-1 of
 the fingerprint, a zero byte and the text. The name isn't that of a session, so lists pass over it.
+Beside it lies its checksum, ``.kv.meta``, as beside a session.
 (The C program keeps a single ``sysprompt.kv``, which two models overwrite in turn.)
 
 They are a cache: whatever doesn't fit is "not there", and the next save replaces it.
@@ -16,12 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.state import SessionState
-from sessions import checkpoint, kvc
+from sessions import checkpoint, kvc, session_file, side_file
 from sessions.errors import CheckpointError
 from sessions.folder import SUFFIX
 from sessions.locks import folder_lock
-from sessions.record import SavedFile
+from sessions.record import SavedFile, SessionMeta
 from sessions.safe_file import make_folder, plain_errors, staged
+from sessions.streams import BackgroundDigest
 
 PREFIX = "sysprompt-"
 # Each project's instructions make another prompt. A slot costs some 25 MB for a small model.
@@ -45,7 +47,8 @@ def save_slot(folder: Path, state: SessionState, text: bytes, now: int) -> Saved
     path = slot_path(folder, state.fingerprint, text)
     with plain_errors("save the system prompt", path):
         make_folder(folder)
-        with staged(path) as file:
+        with staged(path) as file, staged(side_file.path_for(path)) as side:
+            digest = BackgroundDigest(hashlib.sha256())
             written = checkpoint.write(
                 file.file,
                 state,
@@ -53,10 +56,17 @@ def save_slot(folder: Path, state: SessionState, text: bytes, now: int) -> Saved
                 reason=kvc.Reason.AGENT_SYSTEM,
                 created_at=now,
                 last_used=now,
+                digest=digest,
             )
             n_bytes = written.envelope.file_bytes
             file.finish()
+            # Not every format has a checksum in its payload; two of them do no harm.
+            stamps = (session_file.stamp(written),)
+            facts = side_file.SideFile(SessionMeta(), state.fingerprint, stamps, digest.hexdigest())
+            side.file.write(facts.pack())
+            side.finish()
             with folder_lock(folder):
+                side.publish()
                 file.publish()
                 _remove_oldest(folder)
     return SavedFile(path, path.stem.removeprefix(PREFIX), n_bytes)
@@ -73,7 +83,9 @@ def load_slot(
             # A format without a fingerprint gives "": the name of the slot then stands for it.
             if opened.text() != text or opened.summary().fingerprint not in ("", fingerprint):
                 return None
-            state = dataclasses.replace(opened.state(text), fingerprint=fingerprint)
+            facts = side_file.facts_of(path, session_file.stamp(opened))
+            state = opened.state(text, sha256=facts.payload_sha256)
+            state = dataclasses.replace(state, fingerprint=fingerprint)
             if state.tokens != tuple(tokens):
                 return None
             with contextlib.suppress(OSError):  # only the order of removal depends on it
@@ -90,6 +102,8 @@ def _remove_oldest(folder: Path) -> None:
     for path in slots[MAX_SLOTS:]:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
+        with contextlib.suppress(FileNotFoundError):
+            side_file.path_for(path).unlink()
 
 
 def _last_used(path: Path) -> float:

@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_kernels(subjects.add_parser("kernels", help="speed of single operations"))
     _add_model(subjects.add_parser("model", help="speed of a model: load, prompt, answer"))
     _add_logits(subjects.add_parser("logits", help="write the logits of every position of a text"))
+    _add_sessions(subjects.add_parser("sessions", help="saving and loading conversations"))
     _add_sandbox(subjects.add_parser("sandbox", help="what confining a command costs"))
     return parser
 
@@ -129,6 +130,24 @@ def _add_logits(logits: argparse.ArgumentParser) -> None:
         help="keep cached rows of DeepSeek V4 as computed, to compare with other programs",
     )
     logits.set_defaults(run=_write_logits)
+
+
+def _add_sessions(sessions: argparse.ArgumentParser) -> None:
+    sessions.add_argument(
+        "--tokens",
+        type=_lengths,
+        default=[2000, 12000, 32000, 100000],
+        metavar="N,N",
+        help="lengths of conversations, e.g. 2k,100k (default: 2k,12k,32k,100k)",
+    )
+    sessions.add_argument(
+        "--repeat", type=_positive, default=3, metavar="N", help="rounds; medians are told"
+    )
+    sessions.add_argument(
+        "--folder", type=Path, default=Path.cwd(), metavar="DIR", help="on the disk to measure"
+    )
+    sessions.add_argument("--json", action="store_true", help="print one JSON object")
+    sessions.set_defaults(run=_bench_sessions)
 
 
 def _add_sandbox(sandbox: argparse.ArgumentParser) -> None:
@@ -235,6 +254,17 @@ def _write_logits(args: argparse.Namespace) -> int:
     return 0
 
 
+def _bench_sessions(args: argparse.Namespace) -> int:
+    from ds4agent.bench import report, sessions
+
+    rows = sessions.measure(args.tokens, args.repeat, args.folder, _tell)
+    if args.json:
+        print(json.dumps({**report.heading(), "rows": sessions.as_objects(rows)}, indent=2))
+    else:
+        print(sessions.table(rows))
+    return 0
+
+
 def _bench_sandbox(args: argparse.Namespace) -> int:
     from ds4agent.bench.sandbox import as_text, measure
 
@@ -266,6 +296,14 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return value
+
+
+def _lengths(text: str) -> list[int]:
+    """``2k,100k`` -> 2000, 100000"""
+    return [
+        _positive(part.lower().removesuffix("k")) * (1000 if part.lower().endswith("k") else 1)
+        for part in text.split(",")
+    ]
 
 
 def _numbers(text: str) -> list[int]:

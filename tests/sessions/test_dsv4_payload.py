@@ -189,3 +189,16 @@ def test_a_state_that_is_none_of_this_family_is_not_written(c_file):
             arrays[name] = array
         with pytest.raises(CheckpointError, match="can't be saved"):
             CODEC.n_bytes(dataclasses.replace(state, arrays=arrays))
+
+
+def test_one_changed_bit_of_a_saved_system_prompt_is_found(engine, tmp_path, caplog):
+    store, session = SessionStore(tmp_path), engine.new_session()
+    tokens = list(range(1, 200))
+    session.sync(tokens)
+    saved = store.save_system(session.state(), b"prompt")
+    assert store.load_system(engine.info.fingerprint, b"prompt", tokens) is not None
+    data = bytearray(saved.path.read_bytes())
+    data[-1000] ^= 1  # a value that is as good as any other
+    saved.path.write_bytes(data)
+    assert store.load_system(engine.info.fingerprint, b"prompt", tokens) is None
+    assert "checksum of the state" in caplog.text
