@@ -18,7 +18,7 @@ from mlx_kernels.deepseek_v4_ring import Ring
 Array = Any
 
 NO_SCORE = np.float32(-1e30)  # of a place without a token, in saved frontiers
-_GROW_ROWS = 64  # the buffer of compressed rows at least doubles, and starts with this many
+_GROW_ROWS = 64  # the buffer of compressed rows at least doubles, with room for this many more
 
 
 class RowBuffer:
@@ -45,7 +45,7 @@ class RowBuffer:
         capacity, width = self._rows.shape
         if stop > capacity:
             assert stop <= self._max_rows
-            capacity = min(max(stop, 2 * capacity, _GROW_ROWS), self._max_rows)
+            capacity = min(max(stop + _GROW_ROWS, 2 * capacity), self._max_rows)
             free = self._xp.zeros((capacity - self.n_rows, width), dtype=self._dtype)
             self._rows = self._xp.concatenate([self.rows, free])
         self._rows[self.n_rows : stop] = rows.astype(self._dtype)

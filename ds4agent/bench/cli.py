@@ -87,6 +87,11 @@ def _add_model(model: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--layers", type=_positive, metavar="N", help="of --synthetic, only the first so many"
     )
+    model.add_argument(
+        "--trace",
+        action="store_true",
+        help="of --synthetic: count launches and bytes of a decoded token, without a GPU",
+    )
     model.add_argument("--device", default="auto", help="what computes (default: auto)")
     model.add_argument(
         "--contexts",
@@ -202,6 +207,8 @@ def _bench_model(args: argparse.Namespace) -> int:
         raise Ds4Error("--layers is for --synthetic models", "Leave it out.")
     if args.synthetic and (args.model or args.compare):
         raise Ds4Error("--synthetic has no file for --model or --compare", "Leave these out.")
+    if args.trace:
+        return _trace_model(args)
     if args.compare:
         check_installed()
     if args.synthetic:
@@ -236,6 +243,18 @@ def _bench_model(args: argparse.Namespace) -> int:
         print(json.dumps(report.model_json(result, told_threads), indent=2))
     else:
         print(report.model_csv(result) if args.csv else report.model_table(result))
+    return 0
+
+
+def _trace_model(args: argparse.Namespace) -> int:
+    if not args.synthetic:
+        raise Ds4Error("--trace is for --synthetic models", f"Give --synthetic {_SYNTHETIC[0]}.")
+    from ds4agent.bench.synthetic import FLASH_LAYERS
+    from ds4agent.bench.trace import told, trace_token
+
+    for context in args.contexts:
+        way = args.synthetic, min(args.layers or FLASH_LAYERS, FLASH_LAYERS), context
+        print(told(trace_token(*way, False), trace_token(*way, True)))
     return 0
 
 

@@ -26,7 +26,7 @@ from engine.tokenizer import Tokenizer
 from mlx_kernels.blocks import BLOCK
 from mlx_kernels.devices import open_ops
 
-_FLASH_LAYERS = 43
+FLASH_LAYERS = 43
 _TYPES = {block.name: type_id for type_id, block in BLOCK.items()}
 _SEED = 20261203  # any; the same weights at every run
 
@@ -86,7 +86,7 @@ class SyntheticFile(GgufFile):
 
     def __init__(self, name: str, n_layers: int) -> None:
         self.path = Path(name)
-        ratios = [0, 0, *(4 if i % 2 == 0 else 128 for i in range(2, _FLASH_LAYERS))]
+        ratios = [0, 0, *(4 if i % 2 == 0 else 128 for i in range(2, FLASH_LAYERS))]
         self.metadata = {f"deepseek4.{key}": value for key, value in _FLASH.items()} | {
             "general.architecture": "deepseek4",
             "deepseek4.block_count": n_layers,
@@ -155,10 +155,10 @@ class SyntheticEngine:
             Ds4Error: there are not so many layers.
             NotEnoughMemory: the weights and the context do not fit.
         """
-        n_layers = _FLASH_LAYERS if n_layers is None else n_layers
-        if n_layers > _FLASH_LAYERS:
+        n_layers = FLASH_LAYERS if n_layers is None else n_layers
+        if n_layers > FLASH_LAYERS:
             raise Ds4Error(
-                f"--layers {n_layers}, but {name} has {_FLASH_LAYERS}", "Give a smaller number."
+                f"--layers {n_layers}, but {name} has {FLASH_LAYERS}", "Give a smaller number."
             )
         file = SyntheticFile(name, n_layers)
         plan, ops, ctx = DeepseekV4Plan.of(file), open_ops(device), ctx or DEFAULT_CTX

@@ -117,7 +117,11 @@ class DeepseekV4Model:
 
     def head(self, hidden: Array) -> np.ndarray:
         """Mix the streams [T, h, D], norm, output matrix -> logits [T, V], NumPy float32."""
+        return self._ops.to_host(self.logits(hidden))
+
+    def logits(self, hidden: Array) -> Array:
+        """As ``head``, on the device."""
         head, shape = self._weights.head, self.config.shape
         assert head is not None
         mixed = self._v4.hc_head(hidden, head.hc_fn, head.hc_scale, head.hc_base, shape)  # [T, D]
-        return self._ops.to_host(self._v4.logits(mixed, head.norm, shape.eps, head.output))
+        return self._v4.logits(mixed, head.norm, shape.eps, head.output)

@@ -19,9 +19,7 @@ from mlx_kernels.gpu.deepseek_v4.decode_constants import integers, nothing, turn
 from mlx_kernels.gpu.deepseek_v4.decode_kernels import DecodeKernels
 from mlx_kernels.gpu.deepseek_v4.decode_layer import DecodeLayer, Hyper, can_decode
 
-# Layers after which the device is told to begin: it works on them while the host makes the launches
-# of the next ones.
-EVALUATE_EVERY = 4
+_EVALUATE_EVERY = 4
 
 
 class Pending(NamedTuple):
@@ -40,10 +38,16 @@ class Pending(NamedTuple):
 
 
 class Decoder:
-    """Runs sublayers of layers that ``can_decode``, one position at a time."""
+    """Runs sublayers of layers that ``can_decode``, one position at a time.
+
+    Attributes:
+        evaluate_every: Layers after which the device is told to begin: it works on them while the
+            host makes the launches of the next ones. 0: it is told by whoever reads a result.
+    """
 
     def __init__(self, kernels: DecodeKernels, ops: Any) -> None:
         self._kernels, self._ops = kernels, ops
+        self.evaluate_every = _EVALUATE_EVERY
         self._layers: dict[int, tuple[Layer, DecodeLayer | None]] = {}
         self._n_layers = 0  # since the device was told to begin
         self._loose: list[mx.array] = []  # rows of states that nothing of this token reads
@@ -83,7 +87,7 @@ class Decoder:
         routed = self._ops.moe(x, ffn.experts, ids, weights, ffn.clamp)
         (shared,) = own.shared_down_launch(products, own.clamp, *own.shared_down.inputs)
         self._n_layers += 1
-        if self._n_layers >= EVALUATE_EVERY:
+        if self._n_layers == self.evaluate_every:
             mx.async_eval(streams, shared, routed, mix, *self._loose)
             self._n_layers = 0
             self._loose.clear()
