@@ -102,6 +102,7 @@ def test_settings_reach_the_agent(tmp_path, monkeypatch, capsys) -> None:
 
 
 def test_project_instructions_reach_the_system_prompt(tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / ".git").mkdir()
     (tmp_path / "AGENTS.md").write_text("Use tabs.", encoding="utf-8")
     inner = tmp_path / "inner"
     inner.mkdir()

@@ -106,6 +106,7 @@ class Archive:
             )
         warnings = []
         lock = None
+        as_copy = as_copy or not record.is_titled  # such an id would change with every turn
         if not as_copy:
             try:
                 lock = self._require_keeping().lock(record.id)
@@ -133,7 +134,8 @@ class Archive:
         conversation = Conversation(
             session, self._engine.chat, self._tools, self._head, state.tokens
         )
-        conversation.title, conversation.created_at = record.title, record.created_at
+        conversation.title = record.title
+        conversation.created_at = record.created_at or int(time.time())
         if as_copy:
             self.close()
         else:

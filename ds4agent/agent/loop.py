@@ -72,6 +72,7 @@ class Turn:
         stream: EventStream,
         look_around: Callable[[], None] = lambda: None,
         make_room: Callable[[bool], bool] | None = None,
+        attach: Callable[[str], str] = lambda text: text,
         *,
         keep_results: Callable[[], None] = lambda: None,
         is_small: bool = False,
@@ -90,6 +91,7 @@ class Turn:
                 turn ends when the context is full.
             keep_results: called when the model has read results, before it goes on: brings them to
                 the disk.
+            attach: adds to a message what it mentions.
             is_small: help the model along: the task is repeated after each result, and a call that
                 was made before ends the tools: the model is made to answer.
         """
@@ -100,6 +102,7 @@ class Turn:
         self._stream = stream
         self._look_around = look_around
         self._make_room = make_room
+        self._attach = attach
         self._keep_results = keep_results
         self._thinking = settings.thinking and conversation.chat.can_think
         self._meter = Meter(stream)
@@ -123,7 +126,7 @@ class Turn:
         """
         self._stream.emit(TurnStarted(text))
         self._conversation.drop_open_turn()
-        message = self._conversation.render([User(text)])
+        message = self._conversation.render([User(self._attach(text))])
         if self._must_make_room(len(message)) and not self._make_room(False):
             return self._report(_Stop(Outcome.INTERRUPTED, "interrupted"))
         missing = len(message) + self._answer_reserve - self._conversation.n_free
@@ -312,7 +315,7 @@ class Turn:
     def _hand_over(self, results: list[tuple[str, str]]) -> _Stop | None:
         """Give the model the results, and what the person typed meanwhile, and open an answer."""
         typed = self._mailbox.take_queued()
-        after: list[Item] = [User(typed)] if typed else []
+        after: list[Item] = [User(self._attach(typed))] if typed else []
         tokens = self._fitting(results, after)
         if tokens is None:
             if typed:

@@ -14,7 +14,7 @@ from tools.base import Tool
 
 _SMALL_MODEL = 3_000_000_000  # parameters; below it, a prompt over 600 tokens does more harm
 _SMALL_TOOLSET = ("read", "write", "edit", "list", "bash")  # what is left out, bash can do
-INSTRUCTIONS_FILE = "AGENTS.md"
+INSTRUCTIONS_FILES = ("AGENTS.md", "AGENT.md")  # of one folder, the first that is there
 _REMINDER_LIMIT = 240  # characters of the task, repeated with every result
 _INSTRUCTIONS_LIMIT = 4000  # characters, about a thousand tokens: a small context must stay usable
 
@@ -65,22 +65,44 @@ def _without_limits(parameters: dict[str, Any]) -> dict[str, Any]:
     return {**parameters, "properties": kept}
 
 
-def project_instructions(cwd: Path) -> tuple[Path, str] | None:
-    """Find the nearest AGENTS.md at or above ``cwd``, inside its repository.
+def project_instructions(cwd: Path) -> tuple[list[Path], str] | None:
+    """Find what the project says to agents: AGENTS.md, or AGENT.md, in ``cwd`` and above it.
+
+    The search ends at the top of the repository. The nearest file stands last, where it counts
+    most, and is cut last: all of them share one limit.
 
     Returns:
-        The file, and its text with one line before it that says what it is; None without one.
+        The files, nearest first, and their text with a line before each that says what it is;
+        None without one.
     """
+    found: list[tuple[Path, str]] = []
+    folders = []
     for folder in (cwd, *cwd.parents):
-        path = folder / INSTRUCTIONS_FILE
-        if path.is_file():
-            try:
-                text = path.read_text(encoding="utf-8", errors="replace").strip()
-            except OSError:
-                return None
-            if len(text) > _INSTRUCTIONS_LIMIT:
-                text = text[:_INSTRUCTIONS_LIMIT] + f"\n(cut here; the rest is in {path.name})"
-            return path, f"The project's own instructions, from {path.name}:\n{text}"
+        folders.append(folder)
         if (folder / ".git").exists():
-            return None
-    return None
+            break
+    else:
+        folders = [cwd]  # no repository: what lies above belongs to somebody else
+    for folder in folders:
+        for name in INSTRUCTIONS_FILES:
+            text = _read_instructions(folder / name)
+            if text:
+                found.append((folder / name, text))
+                break
+    if not found:
+        return None
+    parts, room = [], _INSTRUCTIONS_LIMIT
+    for path, text in found:
+        where = path.name if path.parent == cwd else str(path)
+        if len(text) > room:
+            text = text[:room] + f"\n(cut here; the rest is in {where})"
+        room = max(0, room - len(text))
+        parts.append(f"The project's own instructions, from {where}:\n{text}")
+    return [path for path, _ in found], "\n\n".join(reversed(parts))
+
+
+def _read_instructions(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+    except OSError:
+        return ""

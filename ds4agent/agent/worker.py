@@ -72,6 +72,7 @@ from ds4agent.agent.conversation import Conversation, Progress
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.loop import Turn, TurnReport
 from ds4agent.agent.mailbox import Mailbox
+from ds4agent.agent.mentions import expand
 from ds4agent.agent.meter import file_reporter, load_reporter, prefill_reporter
 from ds4agent.agent.prompt import is_small, system_text, tool_specs
 from ds4agent.agent.saver import IDLE_S, Saver
@@ -356,6 +357,11 @@ class AgentWorker:
             self._stream,
             self._look_around,
             self._make_room if self._settings.auto_compact else None,
+            lambda message: expand(
+                message,
+                self._toolbox,
+                lambda line: self._stream.emit(Notice(line, "warning")),
+            ),
             keep_results=lambda: self._saver.after_results(conversation),
             is_small=self._has_small_model,
         )

@@ -56,9 +56,23 @@ def test_instructions_come_from_the_nearest_file_within_the_repository(tmp_path:
     (repository / "AGENTS.md").write_text("top", encoding="utf-8")
     assert project_instructions(inner)[1].endswith("top")
     (inner / "AGENTS.md").write_text("near " * 2000, encoding="utf-8")
-    path, text = project_instructions(inner)
-    assert path == inner / "AGENTS.md"
-    assert len(text) < 4200 and "cut here" in text
+    paths, text = project_instructions(inner)
+    assert paths == [inner / "AGENTS.md", repository / "AGENTS.md"]
+    assert len(text) < 4400 and "cut here" in text
+
+
+def test_instructions_of_parents_come_first_and_the_nearest_last(tmp_path: Path) -> None:
+    inner = tmp_path / "repository" / "a"
+    inner.mkdir(parents=True)
+    (tmp_path / "AGENTS.md").write_text("not of this project", encoding="utf-8")
+    (inner / "AGENT.md").write_text("near", encoding="utf-8")
+    assert project_instructions(inner)[1].endswith("near")
+    (inner.parent / ".git").mkdir()
+    (inner.parent / "AGENTS.md").write_text("top", encoding="utf-8")
+    (inner.parent / "AGENT.md").write_text("second name", encoding="utf-8")
+    text = project_instructions(inner)[1]
+    assert text.index("top") < text.index("near")
+    assert "not of this" not in text and "second name" not in text
 
 
 def test_system_text_names_the_folder_and_ends_with_the_extra(tmp_path: Path) -> None:
