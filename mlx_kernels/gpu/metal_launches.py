@@ -16,7 +16,7 @@ _POSITIONS = (1, 2, 4, 8)  # of one launch; a number between takes the next larg
 _SMALL = (10, 16)  # Q2_K, IQ2_XXS
 _ROWS_OF_SMALL, _ROWS, _GATE_UP_ROWS = 4, 2, 2
 # Values that a thread of ``dequantize`` decodes: Format::STEP of packed_formats.metal.
-_STEP = {1: 16, 8: 16, 10: 64, 12: 32, 13: 32, 14: 32, 16: 64, 39: 32}
+_STEP = {1: 16, 3: 32, 7: 32, 8: 16, 10: 64, 12: 32, 13: 32, 14: 32, 16: 64, 39: 32}
 
 
 def fits(type_id: int, n_rows: int, n_columns: int) -> bool:

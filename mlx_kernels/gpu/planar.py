@@ -45,6 +45,8 @@ LAYOUT: dict[int, _Layout] = {
     _F32: _Layout((0, 4)),
     _F16: _Layout((0, 2)),
     _BF16: _Layout((0, 2)),
+    3: _Layout((4, 20), factors=(0, 4)),  # Q4_1
+    7: _Layout((8, 24), high=(4, 8), factors=(0, 4)),  # Q5_1
     _Q8_0: _Layout((2, 34), factors=(0, 2)),
     10: _Layout((16, 80), scales=(0, 16), factors=(80, 84)),  # Q2_K
     12: _Layout((16, 144), scales=(4, 16), factors=(0, 4)),  # Q4_K

@@ -25,7 +25,7 @@ from tests.mlx_kernels.packed_samples import dense, random_packed  # noqa: E402
 # Up to 64 positions everything is float32. With more, and in types without a kernel, weights and
 # activations are rounded to float16: 2^-11 each, and the worst row's norm hides none of it.
 PRECISE, HALF = 5e-6, 2e-3
-_F16, _Q4_0, _Q4_1 = 1, 2, 3
+_F16, _Q4_0, _BF16 = 1, 2, 30
 
 
 @pytest.fixture
@@ -54,18 +54,18 @@ def worst_row(result: np.ndarray, expected: np.ndarray) -> float:
     [
         ((8,), 3),
         ((8,), 9),
-        ((8, _Q4_1, _Q4_0), 1),
+        ((8, _BF16, _Q4_0), 1),
         pytest.param((_F16,), 1, marks=pytest.mark.slow),
         pytest.param((8, 10), 3, marks=pytest.mark.slow),
         pytest.param((8, 10), 9, marks=pytest.mark.slow),
         pytest.param((8, 10), 65, marks=pytest.mark.slow),
-        pytest.param((8, _Q4_1, _Q4_0), 9, marks=pytest.mark.slow),
+        pytest.param((8, _BF16, _Q4_0), 9, marks=pytest.mark.slow),
     ],
 )
 def test_linear_of_stacked_types(
     ops: Any, types: tuple[int, ...], n_positions: int, random: np.random.Generator
 ) -> None:
-    """Q4_1 has no kernel, Q4_0 becomes Q8_0."""
+    """BF16 has no kernel, Q4_0 becomes Q8_0."""
     parts = [random_packed(type_id, 10 + type_id, 256, random) for type_id in types]
     values = np.concatenate([dense(part) for part in parts])
     x = random.standard_normal((n_positions, 256)).astype(np.float32)
@@ -73,7 +73,7 @@ def test_linear_of_stacked_types(
     bias = random.standard_normal(len(values)).astype(np.float32)
     residual = random.standard_normal((n_positions, len(values))).astype(np.float32)
     weight = ops.matrix(parts)
-    bound = PRECISE if n_positions <= 64 and _Q4_1 not in types else HALF
+    bound = PRECISE if n_positions <= 64 and _BF16 not in types else HALF
     there = [ops.vector(a) for a in (x, norm, bias, residual)]
     y = ops.to_host(ops.linear(there[0], weight, there[2], there[3]))
     assert worst_row(y, x.astype(np.float64) @ values.T + bias + residual) < bound
@@ -127,7 +127,7 @@ def test_weights_stay_packed(ops: Any, random: np.random.Generator) -> None:
         assert n_bytes == ops.matrix_bytes(type_id, part.shape)
         if type_id != _Q4_0:
             assert n_bytes == part.raw.size
-    assert ops.matrix_bytes(_Q4_1, (32, 512)) == 2 * 32 * 512
+    assert ops.matrix_bytes(_BF16, (32, 512)) == 2 * 32 * 512
 
 
 def test_bad_input_is_refused_by_name(ops: Any, random: np.random.Generator) -> None:

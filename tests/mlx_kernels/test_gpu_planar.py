@@ -15,7 +15,7 @@ from mlx_kernels.gpu.planar import (
 from tests.mlx_kernels.packed_samples import random_packed
 
 WIDENED = {2: 8, 6: 8, 11: 14}  # Q4_0, Q5_0 -> Q8_0; Q3_K -> Q6_K
-PLANAR = (0, 1, 2, 6, 8, 10, 11, 12, 13, 14, 16, 30, 39)
+PLANAR = (0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 16, 30, 39)
 
 
 def values(matrix: PackedMatrix) -> np.ndarray:
@@ -53,7 +53,7 @@ def test_a_matrix_wider_than_a_chunk_is_widened_piece_by_piece(
 
 
 def test_types_without_a_planar_form_are_told_apart() -> None:
-    assert planar_type(3, 256) is None and planar_type(7, 256) is None  # Q4_1, Q5_1
+    assert planar_type(17, 256) is None  # IQ2_XS
     assert planar_type(1, 65) is None  # rows of 130 bytes
 
 

@@ -189,6 +189,8 @@ CASES = (
     matvec_case(14, 9, 1280, 5, False),  # Q6_K
     matvec_case(16, 17, 2304, 1, True),  # IQ2_XXS
     matvec_case(39, 9, 1120, 8, False),  # MXFP4
+    matvec_case(3, 9, 1120, 2, False),  # Q4_1
+    matvec_case(7, 9, 1120, 1, True),  # Q5_1
     experts_case(16, 256, 512, 0.5, 10),  # IQ2_XXS and Q2_K: DeepSeek V4 Flash
     experts_case(39, 96, 160, None, 39),
     experts_case(10, 256, 256, None, 16),
@@ -197,8 +199,12 @@ CASES = (
     experts_case(13, 256, 256, None, 14),
     experts_case(14, 96, 256, None, 8),
     experts_case(1, 48, 80, 0.5, 1),
+    experts_case(3, 96, 160, 0.5, 7),
+    experts_case(7, 96, 160, None, 3),
     dense_gate_up_case(12, 37, 512),
     dequantize_case(1, 5, 176),
+    dequantize_case(3, 7, 160),
+    dequantize_case(7, 7, 160),
     dequantize_case(8, 7, 160),
     dequantize_case(10, 5, 512),
     dequantize_case(12, 3, 768),

@@ -75,4 +75,6 @@ CASES = (
     experts_case(13, 256, 256, None, 14),
     experts_case(14, 32, 256, None, 8),
     experts_case(1, 48, 16, None, 1),
+    experts_case(3, 32, 96, 0.5, 7),
+    experts_case(7, 32, 96, None, 3),
 )
