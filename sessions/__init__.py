@@ -21,6 +21,7 @@
 ``session_file``   one session from all of its files
 ``store``          save, load, list, delete
 ``keeper``         one open conversation: appends, and folds them into its checkpoint
+``fork``           a second conversation in the same bytes
 ``upkeep``         name, pin, strip, verify, search
 ``budget``         what is worth least, and making room
 ``prefix_lookup``  the longest saved text that a prompt begins with
@@ -38,6 +39,7 @@ __all__ = [
     "errors",
     "export_file",
     "folder",
+    "fork",
     "grids",
     "identity",
     "journal",

@@ -8,12 +8,15 @@ used often and lately, more for the anchors of a server, far less for what a lon
     times 0.05 + 0.45 h / (h + 1) where a longer saved text begins with this one's
 
 The lowest goes first. What a person said is never removed by this: a session is *stripped*, its
-text stays and can be read again by the model. Sessions that are pinned, open, or the origin of a
-fork are passed over. Files of a server hold no conversation of ours; they are a cache and go whole.
+text stays and can be read again by the model. Sessions that are pinned or open are passed over.
+Forks share a file, and its bytes become free with the last of them. Files of a server hold no
+conversation of ours; they are a cache and go whole.
 """
 
 import contextlib
+import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +43,7 @@ class Entry:
     header: kvc.Header
     file_bytes: int
     is_session: bool  # a conversation of the agent, not the cache of a server
+    inode: tuple[int, int] = (0, 0)  # of the file: forks share one
     kept_because: str = ""  # "pinned", "open in ...", "" when it may go
 
     @property
@@ -52,15 +56,11 @@ class Entry:
 class Plan:
     """What has to go so that the rest fits."""
 
-    total_bytes: int  # of all checkpoints now
+    total_bytes: int  # of all checkpoints now; a file that forks share counts once
+    freed_bytes: int  # by the victims; a stripped session keeps its text of some kilobytes
     budget_bytes: int
     victims: tuple[Entry, ...]  # in the order in which they go
     kept: tuple[Entry, ...]  # would have gone by their score
-
-    @property
-    def freed_bytes(self) -> int:
-        """What the victims take now; a stripped session keeps its text of some kilobytes."""
-        return sum(entry.file_bytes for entry in self.victims)
 
     @property
     def is_enough(self) -> bool:
@@ -98,22 +98,18 @@ def _decayed_hits(header: kvc.Header, now: float) -> float:
     return 0.0 if hits < MIN_EFFECTIVE_HITS else hits
 
 
-def plan(
-    store: SessionStore, budget_bytes: int, now: float | None = None, origins: Iterable[str] = ()
-) -> Plan:
+def plan(store: SessionStore, budget_bytes: int, now: float | None = None) -> Plan:
     """Decide what has to go so that all checkpoints together take ``budget_bytes`` at most.
 
     Args:
         store: the sessions.
         budget_bytes: for everything that lists count, pinned and open sessions too.
         now: Unix seconds; the present when None.
-        origins: ids of sessions that forks rest on.
 
     Raises:
         CheckpointError: the folder can't be read.
     """
     now = time.time() if now is None else now
-    origins = set(origins)
     entries = []
     covered = _Covered()
     with plain_errors("look at the sessions", store.folder / folder.SUFFIX):
@@ -121,13 +117,14 @@ def plan(
     for identifier, path in paths.items():
         # Unreadable files are neither counted nor removed: they may be somebody's copy in progress.
         with contextlib.suppress(CheckpointError, OSError), checkpoint.opened(path) as opened:
-            entries.append(_entry(opened, identifier, path, origins))
+            entries.append(_entry(opened, identifier, path))
             covered.add(opened)
     scored = [
         (score(e.header, e.file_bytes, now, covered.is_covered(e)), e.header.last_used, i)
         for i, e in enumerate(entries)
     ]
-    total = sum(entry.file_bytes for entry in entries)
+    names_left = Counter(entry.inode for entry in entries)
+    total = sum({entry.inode: entry.file_bytes for entry in entries}.values())
     left, victims, kept = total, [], []
     for _, _, i in sorted(scored):
         if left <= budget_bytes:
@@ -139,8 +136,10 @@ def plan(
             kept.append(entry)
             continue
         victims.append(entry)
-        left -= entry.file_bytes
-    return Plan(total, budget_bytes, tuple(victims), tuple(kept))
+        names_left[entry.inode] -= 1
+        if not names_left[entry.inode]:
+            left -= entry.file_bytes
+    return Plan(total, total - left, budget_bytes, tuple(victims), tuple(kept))
 
 
 def carry_out(
@@ -173,14 +172,13 @@ def carry_out(
     return freed
 
 
-def _entry(opened: checkpoint.Checkpoint, identifier: str, path: Path, origins: set[str]) -> Entry:
+def _entry(opened: checkpoint.Checkpoint, identifier: str, path: Path) -> Entry:
     title = opened.title()
     decided = marks.read(path)
     because = "pinned" if decided.is_pinned else ""
     if not because and (owner := owner_of(folder.lock_path(path))):
         because = f"open in {owner}"
-    if not because and identifier in origins:
-        because = "a fork rests on it"
+    stat = os.fstat(opened.file.fileno())
     label = decided.name or (title or b"").decode("utf-8", "replace")
     return Entry(
         path,
@@ -189,6 +187,7 @@ def _entry(opened: checkpoint.Checkpoint, identifier: str, path: Path, origins: 
         opened.header,
         opened.envelope.file_bytes,
         title is not None,
+        (stat.st_dev, stat.st_ino),
         because,
     )
 

@@ -203,12 +203,13 @@ def reopened(file: BinaryIO) -> Checkpoint:
     return Checkpoint(file, envelope, _codec_of(envelope.header))
 
 
-def write_stripped(out: BinaryIO, checkpoint: Checkpoint, title: bytes, last_used: int) -> None:
+def write_stripped(out: BinaryIO, checkpoint: Checkpoint, title: bytes, created_at: int) -> None:
     """Write a session without its state: the same header, text and title, and no payload.
 
-    The C program lists such a file as stripped and reads its text again.
+    ``created_at`` is that of the session; the file of a fork may still have another's. The C
+    program lists such a file as stripped and reads its text again.
     """
-    header = dataclasses.replace(checkpoint.header, payload_bytes=0, last_used=last_used)
+    header = dataclasses.replace(checkpoint.header, payload_bytes=0, created_at=created_at)
     kvc.write(out, header, checkpoint.text(), lambda _: None, title)
 
 

@@ -8,6 +8,8 @@ import hashlib
 import re
 
 NO_TITLE = "(empty user prompt)"
+NO_PROMPT = "(no user prompt)"
+_USER, _ASSISTANT = "<｜User｜>".encode(), "<｜Assistant｜>".encode()
 SHORT_ID_DIGITS = 8  # what lists show
 _ID = re.compile(r"[0-9a-f]{40}")
 # ASCII whitespace only: a no-break space is part of what the person typed.
@@ -21,6 +23,19 @@ def normalise_title(prompt: str) -> str:
     """
     title = _WHITESPACE.sub(" ", prompt).strip(" ")
     return title.encode("utf-8", "replace").decode("utf-8") or NO_TITLE
+
+
+def title_of_text(text: bytes) -> str:
+    """Return the title of a conversation that was saved without one: its first prompt.
+
+    Args:
+        text: of a DeepSeek conversation, control tokens spelled out.
+    """
+    _, marker, rest = text.partition(_USER)
+    if not marker:
+        return NO_PROMPT
+    body = re.split(b"|".join((_USER, _ASSISTANT)), rest, maxsplit=1)[0]
+    return normalise_title(body.decode("utf-8", "replace"))
 
 
 def session_id(title: bytes, created_at: int) -> str:

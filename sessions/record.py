@@ -40,6 +40,7 @@ class SessionRecord:
     ctx: int = 0  # context length it was saved with, tokens
     name: str = ""  # that a person chose, "" without one
     is_pinned: bool = False  # never removed to make room
+    is_titled: bool = True  # False: of an earlier program; its id is the hash of its text
     is_stripped: bool = False  # its text is kept and its state is not
     open_in: str = ""  # "process 12 on host" while it is open, this process included
 

@@ -7,17 +7,18 @@ from pathlib import Path
 
 from engine.state import SessionState
 from sessions import checkpoint, folder, journal, journal_state, marks, side_file
-from sessions.checkpoint import Checkpoint
+from sessions.checkpoint import Checkpoint, ForeignFile
 from sessions.errors import CheckpointError
-from sessions.identity import session_id
+from sessions.identity import session_id, text_id, title_of_text
 from sessions.journal import Boundary, Journal, JournalError
-from sessions.kvc import FLAG_TITLE
+from sessions.kvc import FLAG_TITLE, FLAG_TOOL_MAP, Reason
 from sessions.locks import owner_of
 from sessions.record import SessionRecord
 from sessions.safe_file import open_regular
 from sessions.streams import Progress
 
 LIST_HINT = "List the sessions and choose another one."
+_SERVER_FLAGS = FLAG_TOOL_MAP | 2 | 4  # the text of 2 and 4 is what a client sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,32 +68,23 @@ def describe(opened: Checkpoint, identifier: str, path: Path) -> SessionRecord:
     Raises:
         CheckpointError: it is no session, or another one.
     """
-    header, title = opened.header, opened.title()
-    if header.flags != FLAG_TITLE or title is None:
-        raise CheckpointError(
-            f"header flags {header.flags:#04x}, expected {FLAG_TITLE:#04x} for a session",
-            LIST_HINT,
-        )
-    if session_id(title, header.created_at) != identifier:
-        raise CheckpointError(
-            "title and creation time don't belong to the name of the file", LIST_HINT
-        )
-    summary = opened.summary()
+    header, summary = opened.header, opened.summary()
     own_stamp = stamp(opened)
     facts = side_file.facts_of(path, own_stamp)
+    title, created_at = _identity(opened, identifier, facts.created_at)
     decided = marks.read(path)
     found = find_journal(path, own_stamp, verify=False).live
     records = found.records if found else ()
     last_used = max([header.last_used, *(record.at for record in records)])
     return SessionRecord(
         id=identifier,
-        title=title.decode("utf-8", "replace"),
+        title=title,
         cwd=facts.meta.cwd,
         model=facts.meta.model,
         fingerprint=summary.fingerprint or facts.fingerprint,
         tokens=records[-1].tokens if records else header.tokens,
         file_bytes=opened.envelope.file_bytes + (found.end if records and found else 0),
-        created_at=min(header.created_at, checkpoint.MAX_TIME_S),
+        created_at=min(created_at, checkpoint.MAX_TIME_S),
         last_used=min(last_used, checkpoint.MAX_TIME_S),
         path=path,
         family=opened.codec.family,
@@ -100,8 +92,40 @@ def describe(opened: Checkpoint, identifier: str, path: Path) -> SessionRecord:
         name=decided.name,
         is_pinned=decided.is_pinned,
         is_stripped=opened.is_stripped,
+        is_titled=bool(header.flags & FLAG_TITLE),
         open_in=owner_of(folder.lock_path(path)),
     )
+
+
+def _identity(opened: Checkpoint, identifier: str, forked_at: int) -> tuple[str, int]:
+    """Return title and time of creation of a session whose name says that it is this one.
+
+    The file of a fork is that of the session it was forked from, with the time of that one; its
+    side file has its own, ``forked_at``. Earlier agents of the C program wrote no title and named
+    the file by its text.
+    """
+    header, title = opened.header, opened.title()
+    if header.flags == FLAG_TITLE and title is not None:
+        for created_at in (header.created_at, forked_at):
+            if session_id(title, created_at) == identifier:
+                return title.decode("utf-8", "replace"), created_at
+        raise CheckpointError(
+            "title and creation time don't belong to the name of the file", LIST_HINT
+        )
+    if header.flags & ~_SERVER_FLAGS:
+        raise CheckpointError(
+            f"header flags {header.flags:#04x}, expected {FLAG_TITLE:#04x} for a session",
+            LIST_HINT,
+        )
+    text = opened.text()
+    if text_id(text) != identifier:
+        raise CheckpointError("its text doesn't belong to the name of the file", LIST_HINT)
+    if header.flags or header.reason not in (Reason.UNKNOWN, Reason.AGENT_SESSION):
+        raise ForeignFile(
+            f"saved by a server ({Reason(header.reason).name.lower()}) for its own use",
+            "Open it there.",
+        )
+    return title_of_text(text), header.created_at
 
 
 def find_journal(path: Path, own_stamp: str, *, verify: bool) -> FoundJournal:

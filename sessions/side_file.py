@@ -3,13 +3,14 @@
 A checkpoint has no room for the folder that a conversation works in. The side file is JSON:
 
     {"version": 1, "cwd": ..., "model": ..., "fingerprint": ..., "describes": [STAMP, ...],
-     "payload_sha256": ...}
+     "payload_sha256": ..., "created_at": ...}
 
 A stamp is ``<bytes of the .kv>-<hex digest of its payload>``. A side file counts only for a
 checkpoint that it names. It is renamed into place just before its checkpoint and names the one
 that is being replaced too, so a crash between the two renames loses nothing. The checksum is of the
-payload of the first that it names, and empty where the payload has one itself. Whatever is missing
-or wrong here means "unknown" and never hinders a load.
+payload of the first that it names, and empty where the payload has one itself. The time of
+creation is that of the session: the checkpoint of a fork may still have another's. Whatever is
+missing or wrong here means "unknown" and never hinders a load.
 """
 
 import json
@@ -33,6 +34,7 @@ class SideFile:
     fingerprint: str
     describes: tuple[str, ...]  # stamps of checkpoints
     payload_sha256: str = ""  # hex, of the first one's
+    created_at: int = 0  # Unix seconds, of the session; 0: not known
 
     def pack(self) -> bytes:
         """Return the bytes of the file."""
@@ -43,6 +45,7 @@ class SideFile:
             "fingerprint": self.fingerprint,
             "describes": list(self.describes),
             "payload_sha256": self.payload_sha256,
+            "created_at": self.created_at,
         }
         return json.dumps(content, indent=1).encode("ascii") + b"\n"
 
@@ -75,9 +78,11 @@ def facts_of(checkpoint: Path, checkpoint_stamp: str) -> SideFile:
     # Earlier versions wrote no checksum; it is that of the first checkpoint alone.
     fingerprint, checksum = content.get("fingerprint"), content.get("payload_sha256")
     is_first = describes[0] == checkpoint_stamp
+    created_at = content.get("created_at")
     return SideFile(
         SessionMeta(cwd, model),
         fingerprint if isinstance(fingerprint, str) else "",
         tuple(describes),
         checksum if is_first and isinstance(checksum, str) else "",
+        created_at if type(created_at) is int and 0 <= created_at < 1 << 63 else 0,
     )

@@ -109,7 +109,9 @@ class SessionStore:
                 with folder_lock(self.folder):
                     folder.remove_leftovers(self.folder)
                     stamps = (own_stamp, *session_file.stamps_at(path))
-                    facts = side_file.SideFile(meta, state.fingerprint, stamps, checksum)
+                    facts = side_file.SideFile(
+                        meta, state.fingerprint, stamps, checksum, created_at
+                    )
                     side.file.write(facts.pack())
                     side.finish()
                     side.publish()

@@ -95,12 +95,14 @@ def strip(store: SessionStore, id_prefix: str) -> tuple[SessionRecord, int]:
         assert title is not None  # ``find`` has seen it
         stamp = side_file.stamp(opened.envelope.file_bytes, opened.summary().digest)
         facts = side_file.facts_of(path, stamp)
-        checkpoint.write_stripped(main.file, opened, title, opened.header.last_used)
+        checkpoint.write_stripped(main.file, opened, title, record.created_at)
         main.finish()
         stripped = checkpoint.reopened(main.file)
         new_stamp = side_file.stamp(stripped.envelope.file_bytes, stripped.summary().digest)
         side.file.write(
-            side_file.SideFile(facts.meta, record.fingerprint, (new_stamp, stamp)).pack()
+            side_file.SideFile(
+                facts.meta, record.fingerprint, (new_stamp, stamp), "", record.created_at
+            ).pack()
         )
         side.finish()
         with folder_lock(store.folder):

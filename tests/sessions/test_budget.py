@@ -3,6 +3,7 @@
 import pytest
 
 from sessions import budget, checkpoint, kvc, upkeep
+from sessions.fork import fork
 from sessions.identity import text_id
 from sessions.kvc import Reason
 from sessions.prefix_lookup import PrefixIndex
@@ -87,15 +88,27 @@ def test_least_worth_goes_first_and_the_text_stays(store: SessionStore) -> None:
         assert opened.text() == TEXT
 
 
-def test_pinned_open_and_forked_sessions_stay(store: SessionStore) -> None:
-    pinned, opened, origin, free = (save(store, title=t) for t in ("pin", "open", "fork", "free"))
+def test_pinned_and_open_sessions_stay(store: SessionStore) -> None:
+    pinned, opened, free = (save(store, title=t) for t in ("pin", "open", "free"))
     upkeep.set_pinned(store, pinned.id, True)
     with store.open_lock(opened.id):
-        plan = budget.plan(store, 0, origins=[origin.id])
+        plan = budget.plan(store, 0)
         assert [entry.id for entry in plan.victims] == [free.id]
         assert not plan.is_enough
         reasons = sorted(entry.kept_because.split(" in ")[0] for entry in plan.kept)
-        assert reasons == ["a fork rests on it", "open", "pinned"]
+        assert reasons == ["open", "pinned"]
+
+
+def test_the_file_of_forks_counts_once_and_goes_with_the_last(store: SessionStore) -> None:
+    saved = save(store, n_tokens=300)
+    fork(store, saved.id)
+    plan = budget.plan(store, saved.n_bytes)
+    assert plan.total_bytes == saved.n_bytes and plan.victims == ()
+    plan = budget.plan(store, 0)
+    assert len(plan.victims) == 2 and plan.freed_bytes == saved.n_bytes
+    upkeep.set_pinned(store, saved.id, True)
+    plan = budget.plan(store, 0)
+    assert len(plan.victims) == 1 and plan.freed_bytes == 0 and not plan.is_enough
 
 
 def test_opened_after_the_plan_is_left_alone_and_told(store: SessionStore) -> None:

@@ -74,7 +74,7 @@ def test_files_are_for_this_user_only_whatever_the_umask(store: SessionStore, um
         os.umask(before)
     assert mode_of(store.folder) == mode_of(store.folder.parent) == 0o700
     modes = {path.name: mode_of(path) for path in store.folder.iterdir()}
-    assert len(modes) == 4
+    assert len(modes) == 5  # lock, session, prompt, and what is known beside both
     assert set(modes.values()) == {0o600}
     assert saved.path.name in modes
 
