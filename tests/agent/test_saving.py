@@ -22,6 +22,7 @@ from ds4agent.events import (
     TextDelta,
     TurnEnded,
 )
+from engine.chat.format import User
 from sessions import checkpoint, journal
 from sessions.store import SessionStore
 from tests.agent.conftest import DEADLINE_S, call
@@ -311,3 +312,20 @@ def test_progress_of_a_large_file_is_told(open_rig, tmp_path, monkeypatch) -> No
     again = open_rig(REPLIES[1:], store_folder=folder, start=Start(resume_id=end.session_id))
     again.ready()
     assert again.of(LoadProgress)[-1].total_bytes == told[-1].total_bytes
+
+
+def test_a_conversation_opened_as_a_copy_leaves_the_first_one_alone(open_rig, tmp_path) -> None:
+    folder = tmp_path / "kv"
+    rig = open_rig(REPLIES[1:], store_folder=folder)
+    rig.ready()
+    end = rig.turn("one")
+    rig.wait_idle()
+    archive, before = rig.worker._archive, files(folder, end.session_id)[0].read_bytes()
+    conversation, warning = archive.open(end.session_id, as_copy=True)
+    assert (conversation.id, warning) == ("", "")
+    conversation.feed(conversation.render([User("more")]))
+    conversation.commit()
+    saved = archive.keep(conversation)
+    assert saved.session_id != end.session_id and saved.title == "one"
+    assert files(folder, end.session_id)[0].read_bytes() == before
+    assert len(SessionStore(folder).list()) == 2

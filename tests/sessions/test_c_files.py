@@ -153,3 +153,34 @@ def test_kept_as_a_session_it_goes_on_through_a_journal_alike(c_file: CFile, tmp
             assert np.array_equal(again.logits, session.logits)
             again.extend([token])
             session.extend([token])
+
+
+def untitled(c_file: CFile, folder: Path, **options) -> Path:
+    """The same state as a file of the present revision without a title, named by its text."""
+    folder.mkdir(exist_ok=True)
+    with opened(c_file) as found:
+        text = found.text()
+        path = folder / f"{text_id(text)}.kv"
+        with path.open("w+b") as out:
+            state = found.state(text)
+            checkpoint.write(out, state, text, created_at=7, last_used=8, **options)
+    return path
+
+
+def test_a_session_without_a_title_is_listed_by_its_first_prompt(c_file, tmp_path) -> None:
+    path = untitled(c_file, tmp_path / "kv", reason=Reason.AGENT_SESSION)
+    store = SessionStore(tmp_path / "kv")
+    (record,) = store.list()
+    assert (record.id, record.title) == (path.stem, "(no user prompt)")
+    assert not record.is_titled and store.damaged == ()
+    assert len(store.load(path.stem[:8])[0].tokens) == CASES[c_file.case]["prefill"]
+    path.rename(path.with_name("0" * 40 + ".kv"))
+    assert store.list() == []
+    assert "its text doesn't belong" in store.damaged[0].reason
+
+
+@pytest.mark.parametrize("reason", [Reason.COLD, Reason.EVICT, Reason.CONTINUED, Reason.SHUTDOWN])
+def test_files_of_a_server_are_passed_over(c_file, tmp_path, reason) -> None:
+    untitled(c_file, tmp_path / "kv", reason=reason, tool_map=[("call_1", b"<x>")])
+    store = SessionStore(tmp_path / "kv")
+    assert store.list() == [] and store.damaged == ()

@@ -2,7 +2,13 @@
 
 import pytest
 
-from sessions.identity import is_session_id, normalise_title, session_id, text_id
+from sessions.identity import (
+    is_session_id,
+    normalise_title,
+    session_id,
+    text_id,
+    title_of_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -56,3 +62,20 @@ def test_title_is_one_line(prompt: str, expected: str) -> None:
 @pytest.mark.parametrize("text", ["", "07d7", "A" * 40, "g" * 40, "0" * 41, "0" * 40 + "\n"])
 def test_other_text_is_no_session_id(text: str) -> None:
     assert not is_session_id(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "<｜begin▁of▁sentence｜>S<｜User｜>Fix  the\nbuild<｜Assistant｜></think>ok",
+            "Fix the build",
+        ),
+        ("S<｜User｜>one<｜User｜>two", "one"),
+        ("S<｜User｜> \n<｜Assistant｜>", "(empty user prompt)"),
+        ("S<｜User｜>unfinished", "unfinished"),
+        ("a system prompt and nothing else", "(no user prompt)"),
+    ],
+)
+def test_title_of_a_text_is_its_first_prompt(text: str, expected: str) -> None:
+    assert title_of_text(text.encode()) == expected
