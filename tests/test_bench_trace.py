@@ -18,7 +18,7 @@ TOKEN_BYTES = 9.56e9  # weights that a token of the published q2 recipe reads, e
 def test_a_token_of_flash_takes_few_launches_and_reads_weights_once():
     token = trace_token("v4-flash-q2", N_LAYERS, 4096, completes=False)
     launches, n_bytes = token.launches.total(), token.n_bytes.total()
-    assert launches <= 16 * N_LAYERS, token.launches
+    assert launches <= 600, token.launches
     assert TOKEN_BYTES <= n_bytes <= 1.1 * TOKEN_BYTES, token.n_bytes
     # Every layer has each of these once; a name that changed would make the counts above blind.
     for name in ("v4_attention", "v4_combine", "gate_up_iq2_xxs", "down_q2_k"):

@@ -1,47 +1,51 @@
-// The experts of a token and their weights, ids of a choice by score ascending. One simdgroup.
-// products: the router's from AT on [E]. With a table [V, K] the ids are those of the token.
-const int PER_LANE = (E + 31) / 32;
-const int lane = int(thread_index_in_simdgroup);
-int id = 0; // of lanes below K
-if (HAS_TABLE) {
-  if (lane < K) id = table[int64_t(token[0]) * K + lane];
-} else {
-  float scores[PER_LANE];
-  for (int j = 0; j < PER_LANE; j++) {
-    const int e = 32 * j + lane;
-    scores[j] = e < E ? affinity_of(products[AT + min(e, E - 1)]) + bias[min(e, E - 1)] : -INFINITY;
-  }
-  for (int k = 0; k < K; k++) {
-    float best = -INFINITY;
-    int which = 0;
+// The experts of a token and their weights, ids of a choice by score ascending, by the first simdgroup
+// of the first group. x: the router's products from AT on [E]. With a table [V, K] the ids are those of
+// the token. numbers[1]: scale of the weights.
+const int group = int(threadgroup_position_in_grid.x) - 1;
+if (group < 0 && simdgroup_index_in_threadgroup == 0u) {
+  const int PER_LANE = (E + 31) / 32;
+  const int lane = int(thread_index_in_simdgroup);
+  int id = 0; // of lanes below K
+  if (HAS_TABLE) {
+    if (lane < K) id = table[int64_t(token[0]) * K + lane];
+  } else {
+    float scores[PER_LANE];
     for (int j = 0; j < PER_LANE; j++) {
-      if (scores[j] > best) {
-        best = scores[j];
-        which = 32 * j + lane;
+      const int e = 32 * j + lane;
+      scores[j] = e < E ? affinity_of(x[AT + min(e, E - 1)]) + bias[min(e, E - 1)] : -INFINITY;
+    }
+    for (int k = 0; k < K; k++) {
+      float best = -INFINITY;
+      int which = 0;
+      for (int j = 0; j < PER_LANE; j++) {
+        if (scores[j] > best) {
+          best = scores[j];
+          which = 32 * j + lane;
+        }
       }
-    }
-    for (int step = 1; step < 32; step *= 2) {
-      const float other = simd_shuffle_xor(best, uint16_t(step));
-      const int other_which = simd_shuffle_xor(which, uint16_t(step));
-      if (other > best || (other == best && other_which < which)) {
-        best = other;
-        which = other_which;
+      for (int step = 1; step < 32; step *= 2) {
+        const float other = simd_shuffle_xor(best, uint16_t(step));
+        const int other_which = simd_shuffle_xor(which, uint16_t(step));
+        if (other > best || (other == best && other_which < which)) {
+          best = other;
+          which = other_which;
+        }
       }
+      for (int j = 0; j < PER_LANE; j++) {
+        if (32 * j + lane == which) scores[j] = -INFINITY;
+      }
+      if (lane == k) id = which;
     }
-    for (int j = 0; j < PER_LANE; j++) {
-      if (32 * j + lane == which) scores[j] = -INFINITY;
-    }
-    if (lane == k) id = which;
   }
-}
-const float chosen = lane < K ? affinity_of(products[AT + id]) : 0.0f;
-const float total = max(simd_sum(chosen), 6.103515625e-05f); // 2^-14: a sum of nearly nothing
-int rank = lane;
-if (!HAS_TABLE) {
-  rank = 0;
-  for (int k = 0; k < K; k++) rank += simd_shuffle(id, uint16_t(k)) < id ? 1 : 0;
-}
-if (lane < K) {
-  ids[rank] = id;
-  weights[rank] = numbers[0] * chosen / total;
+  const float chosen = lane < K ? affinity_of(x[AT + id]) : 0.0f;
+  const float total = max(simd_sum(chosen), 6.103515625e-05f); // 2^-14: a sum of nearly nothing
+  int rank = lane;
+  if (!HAS_TABLE) {
+    rank = 0;
+    for (int k = 0; k < K; k++) rank += simd_shuffle(id, uint16_t(k)) < id ? 1 : 0;
+  }
+  if (lane < K) {
+    ids[rank] = id;
+    weights[rank] = numbers[1] * chosen / total;
+  }
 }

@@ -1,8 +1,7 @@
-// Staging: the first columns of x, normalised. The norm's factor multiplies the results.
+// Staging: the first columns of x, normalised. The norm's factor multiplies the results. group and
+// squares are those of the text before.
 threadgroup float4 staged[(N_COLUMNS + 511) / 512 * 128];
-threadgroup float squares[8];
-const int group = int(threadgroup_position_in_grid.x);
-{
+if (group >= 0) {
   float sum = 0.0f;
   for (int i = int(thread_position_in_threadgroup.x); i < N_COLUMNS / 4; i += 256) {
     float4 v = *(const device float4*)(x + 4 * i);
@@ -15,5 +14,7 @@ const int group = int(threadgroup_position_in_grid.x);
 }
 threadgroup_barrier(mem_flags::mem_threadgroup);
 float factor = 0.0f;
-for (int i = 0; i < 8; i++) factor += squares[i];
-factor = 1.0f / sqrt(factor / float(N_COLUMNS) + numbers[0]);
+if (group >= 0) {
+  for (int i = 0; i < 8; i++) factor += squares[i];
+  factor = 1.0f / sqrt(factor / float(N_COLUMNS) + numbers[0]);
+}

@@ -1,7 +1,7 @@
 // Staging: SwiGLU of gates x[0 .. C) and ups x[C .. 2 C), both limited by numbers[0].
+// group is that of the text before.
 threadgroup float4 staged[(N_COLUMNS + 511) / 512 * 128];
-const int group = int(threadgroup_position_in_grid.x);
-{
+if (group >= 0) {
   const float limit = numbers[0];
   for (int i = int(thread_position_in_threadgroup.x); i < N_COLUMNS / 4; i += 256) {
     float4 g = *(const device float4*)(x + 4 * i);

@@ -13,11 +13,17 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from mlx_kernels.deepseek_v4_ops import Layer
+from mlx_kernels.deepseek_v4_ops import Layer, NetworkShape
 from mlx_kernels.deepseek_v4_state import PlainLayerState
 from mlx_kernels.gpu.deepseek_v4.decode_constants import integers, nothing, turn_of
 from mlx_kernels.gpu.deepseek_v4.decode_kernels import DecodeKernels
-from mlx_kernels.gpu.deepseek_v4.decode_layer import DecodeLayer, Hyper, can_decode
+from mlx_kernels.gpu.deepseek_v4.decode_layer import (
+    STREAM_COLUMNS,
+    DecodeHead,
+    DecodeLayer,
+    Hyper,
+    can_decode,
+)
 
 _EVALUATE_EVERY = 4
 
@@ -49,6 +55,7 @@ class Decoder:
         self._kernels, self._ops = kernels, ops
         self.evaluate_every = _EVALUATE_EVERY
         self._layers: dict[int, tuple[Layer, DecodeLayer | None]] = {}
+        self._head: DecodeHead | None = None
         self._n_layers = 0  # since the device was told to begin
         self._loose: list[mx.array] = []  # rows of states that nothing of this token reads
 
@@ -65,10 +72,9 @@ class Decoder:
             own, streams, own.attn_hyper, own.input, own.input_launch
         )
         turn = turn_of(position, layer.frequencies)
-        _store(own, products, turn, state)
+        heads = _store(own, products, turn, state)
         if state.indexer is not None and state.indexer.frontier.end % layer.ratio == 0:
             self._loose.append(state.indexer.rows.raw)
-        (heads,) = own.queries_launch(products, own.q_norm, own.eps, *own.queries.inputs)
         mixed = _attend(own, products, heads, turn, state)
         (low,) = own.out_a_launch(mixed, *own.out_a.inputs)
         (y,) = own.out_b_launch(low, *own.out_b.inputs)
@@ -83,15 +89,37 @@ class Decoder:
             own, streams, own.ffn_hyper, own.ffn_input, own.ffn_input_launch
         )
         token = integers(int(token_ids[0]))
-        ids, weights = own.route(products, own.bias, own.table, token, own.route_numbers)
+        shared, ids, weights = own.route(
+            *(products, own.bias, own.table, token, own.route_numbers), *own.shared_down.inputs
+        )
         routed = self._ops.moe(x, ffn.experts, ids, weights, ffn.clamp)
-        (shared,) = own.shared_down_launch(products, own.clamp, *own.shared_down.inputs)
         self._n_layers += 1
         if self._n_layers == self.evaluate_every:
             mx.async_eval(streams, shared, routed, mix, *self._loose)
             self._n_layers = 0
             self._loose.clear()
         return Pending(streams, shared, routed, mix, own)
+
+    def mix_for_head(
+        self,
+        streams: mx.array,
+        fn: mx.array,
+        scale: mx.array,
+        base: mx.array,
+        shape: NetworkShape,
+    ) -> mx.array | None:
+        """See ``DeepseekV4Ops.hc_head``; None if the kernels do not serve."""
+        if not (
+            streams.shape[:2] == (1, 4)
+            and shape.n_embd % STREAM_COLUMNS == 0
+            and fn.dtype == mx.float16
+        ):
+            return None
+        if self._head is None:
+            self._head = DecodeHead(shape, self._kernels)
+        own = self._head
+        (partials,) = own.partials(streams, fn, own.columns)
+        return own.mix(streams, partials, scale, base, own.numbers, own.sizes)[0]
 
     def _layer(self, layer: Layer) -> DecodeLayer | None:
         known = self._layers.get(id(layer))
@@ -126,8 +154,10 @@ def _begin(
     return streams, products, normed, mix
 
 
-def _store(own: DecodeLayer, products: mx.array, turn: mx.array, state: PlainLayerState) -> None:
-    """Append the position's rows to the state."""
+def _store(
+    own: DecodeLayer, products: mx.array, turn: mx.array, state: PlainLayerState
+) -> mx.array:
+    """Append the position's rows to the state, and return the heads before norm and turn."""
     layer, position = own.layer, state.n_tokens
     ratio, none = layer.ratio, nothing(mx.float32)
     parts = [part for part in (state.compressor, state.indexer) if part is not None]
@@ -137,16 +167,19 @@ def _store(own: DecodeLayer, products: mx.array, turn: mx.array, state: PlainLay
     completes = ratio > 0 and (position + 1) % ratio == 0
     row_turn = turn_of(position + 1 - ratio, layer.frequencies) if completes else turn
     ape, norm, index_ape, index_norm = own.store_weights
-    window, frontier, row, index_frontier, index_row = own.store(tuple(capacities[:3]))(
-        *(products, layer.attention.kv_norm, turn, row_turn, old[0], old[1], ape, norm),
+    weights = layer.attention
+    heads, window, frontier, row, index_frontier, index_row = own.store(tuple(capacities[:3]))(
+        *(products, weights.q_norm, weights.kv_norm, turn, row_turn, old[0], old[1], ape, norm),
         *(old[2], index_ape, index_norm, own.eps, integers(position)),
         integers(*capacities[:3]),
+        *own.queries.inputs,
     )
     for ring, new in zip(rings, (window, frontier, index_frontier), strict=False):
         ring.advance(new)
     if completes:
         for part, new in zip(parts, (row, index_row), strict=False):
             part.rows.append(new)
+    return heads
 
 
 def _attend(

@@ -1,8 +1,8 @@
 """The launches of one layer of DeepSeek V4 for one position, with its weights.
 
-    attention     partials* · input · store · queries (· index scores · top-k) · attention · combine
-                  · output a · output b
-    feed-forward  partials* · input · route · experts (2) · shared down
+    attention     partials* · input · store and queries (· index scores · top-k)
+                  · attention · combine · output a · output b
+    feed-forward  partials* · input · route and shared down · experts (2)
 
 * ``post_partials``: the write to the streams of the sublayer before is in the same launch.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlx_kernels.deepseek_v4_ops import HyperWeights, Layer
+from mlx_kernels.deepseek_v4_ops import HyperWeights, Layer, NetworkShape
 from mlx_kernels.gpu.deepseek_v4.decode_constants import integers, nothing, numbers
 from mlx_kernels.gpu.deepseek_v4.decode_kernels import DecodeKernels, Launch
 from mlx_kernels.gpu.deepseek_v4.decode_rows import SIMDGROUPS, Rows, rows_of
@@ -19,10 +19,10 @@ from mlx_kernels.gpu.planar_linear import StackedWeight
 from mlx_kernels.gpu.planar_weight import PlanarWeight
 
 _Q8_0 = 8
-_STREAM_COLUMNS = 64  # of a group of the kernels that write streams
+STREAM_COLUMNS = 64  # of a group of the kernels that write streams
 _CHUNK = 32  # rows that a group of the attention takes
 _HEADS = 8  # heads of such a group
-_COPY_GROUPS = 61  # that copy rings, beside three that make rows
+_STORE_GROUPS = 64  # three that make rows, the others copy rings
 _SCORE_GROUPS = 264
 _MAX_COLUMNS = 8192  # 32 KiB of shared memory
 _HALF = mx.float16
@@ -56,7 +56,7 @@ def can_decode(layer: Layer) -> bool:
         and packed_of(grouped) is not None
         and all(weight.dtype == _HALF and weight.shape[1] % 32 == 0 for weight in exact)
         and shape.n_streams == 4
-        and shape.n_embd % _STREAM_COLUMNS == 0
+        and shape.n_embd % STREAM_COLUMNS == 0
         and shape.head_dim in (256, 512)
         and shape.n_rotary == 64
         and shape.index_dim == 128
@@ -87,14 +87,13 @@ class DecodeLayer:
         self.attn_hyper = Hyper(layer.attn_hyper, layer)
         self.ffn_hyper = Hyper(layer.ffn_hyper, layer)
         self.columns = integers(shape.n_embd)
-        self.n_partials = n = shape.n_embd // _STREAM_COLUMNS
+        self.n_partials = n = shape.n_embd // STREAM_COLUMNS
         self._prepare_streams()
 
         self.input = self._rows(weights.input, weights.exact_input, _INPUT[0], n_partials=n)
         self.input_launch = self._hyper_launch(self.input, _INPUT)
         self.queries = self._rows(weights.q_b, weights.index_q_b, _QUERIES[0])
-        self.queries_launch = self._launch("v4_norm_rows", self.queries, weights.q_b, _QUERIES)
-        self.q_norm, self.eps = weights.q_norm, numbers(shape.eps)
+        self.eps = numbers(shape.eps)
         low_rows = weights.out_a.whole.shape[0] // shape.n_groups
         self.out_a = self._rows(weights.out_a.whole, None, _OUTPUT[0], part_rows=low_rows)
         self.out_a_launch = self._launch("v4_rows", self.out_a, weights.out_a.whole, _OUTPUT)
@@ -106,10 +105,6 @@ class DecodeLayer:
         self.ffn_input = self._rows(ffn.shared_gate_up, ffn.router, _INPUT[0], n_partials=n)
         self.ffn_input_launch = self._hyper_launch(self.ffn_input, _INPUT)
         self.shared_down = self._rows(ffn.shared_down, None, _OUTPUT[0])
-        self.shared_down_launch = self._launch(
-            "v4_swiglu_rows", self.shared_down, ffn.shared_down, _OUTPUT
-        )
-        self.clamp = numbers(ffn.clamp)
         self._prepare_route()
 
     def _rows(self, packed: StackedWeight, halves: Any, rw: int, **more: int) -> Rows:
@@ -131,10 +126,13 @@ class DecodeLayer:
     def _prepare_streams(self) -> None:
         width, n = self.layer.shape.n_embd, self.n_partials
         launch, streams, partials = self.kernels.launch, (1, 4, width), (25, n)
-        self.partials = launch("v4_partials", {}, (n, 1), [partials])
+        self.partials = launch("v4_partials", {"N_ROWS": 24}, (n, 1), [partials])
         self.post_partials = {
             has_second: launch(
-                "v4_post_partials", {"HAS_SECOND": has_second}, (n, 1), [streams, partials]
+                "v4_post_partials",
+                {"HAS_SECOND": has_second, "N_ROWS": 24},
+                (n, 1),
+                [streams, partials],
             )
             for has_second in (False, True)
         }
@@ -148,20 +146,23 @@ class DecodeLayer:
             *((compressor.ape, compressor.norm) if compressor else (none, none)),
             *((indexer.ape, indexer.norm) if indexer else (none, none)),
         )
-        template = {"R": ratio, "D": d, "DI": di, "KV_AT": shape.query_rank}
+        template = {"STORE_GROUPS": _STORE_GROUPS, "R": ratio, "D": d, "DI": di}
+        template |= {"KV_AT": shape.query_rank, "N_COLUMNS": weights.q_b.shape[1]}
+        template |= {"RW": _QUERIES[0], "UN": _QUERIES[1]}
 
         def store(capacities: tuple[int, int, int]) -> Launch:
             w = (2 * d if ratio == 4 else d) if ratio else 0
             shapes = [
+                (1, self.queries.n_rows),
                 (capacities[0], d),
                 (capacities[1], 2 * w) if ratio else (16,),
                 (1, d) if ratio else (16,),
                 (capacities[2], 4 * di) if ratio == 4 else (16,),
                 (1, di) if ratio == 4 else (16,),
             ]
-            dtypes = [mx.float32, mx.float32, _HALF, mx.float32, _HALF]
-            groups = (3 + _COPY_GROUPS, 1)
-            return self.kernels.launch("v4_store", template, groups, shapes, dtypes)
+            dtypes = [*[mx.float32] * 3, _HALF, mx.float32, _HALF]
+            groups = (_STORE_GROUPS + self.queries.n_groups, 1)
+            return self.kernels.launch("v4_store_queries", template, groups, shapes, dtypes)
 
         self._store, self._store_launch = store, None
 
@@ -213,21 +214,30 @@ class DecodeLayer:
 
     def _prepare_route(self) -> None:
         shape, ffn = self.layer.shape, self.layer.feed_forward
-        has_table = ffn.table is not None
+        has_table, width = ffn.table is not None, ffn.shared_down.shape[1]
         self.route = self.kernels.launch(
-            "v4_route",
+            "v4_route_swiglu_rows",
             {
-                "AT": ffn.shared_gate_up.shape[0],
-                "E": shape.n_experts,
-                "K": shape.n_used,
-                "HAS_TABLE": has_table,
+                **{"AT": ffn.shared_gate_up.shape[0], "E": shape.n_experts, "K": shape.n_used},
+                **{"HAS_TABLE": has_table, "N_COLUMNS": width},
+                **{"RW": _OUTPUT[0], "UN": _OUTPUT[1]},
             },
-            (1, 1),
-            [(1, shape.n_used)] * 2,
-            [mx.int32, mx.float32],
-            threads=32,
+            (1 + self.shared_down.n_groups, 1),  # the first one routes
+            [(1, self.shared_down.n_rows), (1, shape.n_used), (1, shape.n_used)],
+            [mx.float32, mx.int32, mx.float32],
         )
-        none = nothing(mx.float32)
-        self.bias = none if ffn.bias is None else ffn.bias
+        self.bias = nothing(mx.float32) if ffn.bias is None else ffn.bias
         self.table = ffn.table if has_table else nothing(mx.int32)
-        self.route_numbers = numbers(shape.expert_scale)
+        self.route_numbers = numbers(ffn.clamp, shape.expert_scale)
+
+
+class DecodeHead:
+    """The launches that mix the streams before the output matrix."""
+
+    def __init__(self, shape: NetworkShape, kernels: DecodeKernels) -> None:
+        width = shape.n_embd
+        n = width // STREAM_COLUMNS
+        self.columns, self.sizes = integers(width), integers(width, n)
+        self.numbers = numbers(shape.eps, shape.hc_eps)
+        self.partials = kernels.launch("v4_partials", {"N_ROWS": 4}, (n, 1), [(5, n)])
+        self.mix = kernels.launch("v4_head_mix", {}, (-(-width // 256), 1), [(1, width)])

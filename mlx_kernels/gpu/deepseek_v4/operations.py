@@ -42,7 +42,6 @@ class MlxDeepseekV4Ops:
     """See ``DeepseekV4Ops``; the products that may round activations are those of ``ops``."""
 
     hc_pre = staticmethod(hyper_connection.hc_pre)
-    hc_head = staticmethod(hyper_connection.hc_head)
     attention = staticmethod(attention)
     route = staticmethod(route)
     state_bytes = staticmethod(state_bytes)
@@ -213,7 +212,22 @@ class MlxDeepseekV4Ops:
 
     def logits(self, x: mx.array, norm: mx.array, eps: float, output: mx.array) -> mx.array:
         """See ``DeepseekV4Ops``."""
-        return self._ops.linear(mx.fast.rms_norm(x, norm, eps), output)
+        return self._ops.normed_linear(x, norm, eps, output)
+
+    def hc_head(
+        self,
+        streams: mx.array,
+        fn: mx.array,
+        scale: mx.array,
+        base: mx.array,
+        shape: NetworkShape,
+    ) -> mx.array:
+        """See ``DeepseekV4Ops``."""
+        if self._decoder is not None:
+            mixed = self._decoder.mix_for_head(streams, fn, scale, base, shape)
+            if mixed is not None:
+                return mixed
+        return hyper_connection.hc_head(streams, fn, scale, base, shape)
 
     def output(self, mixed: mx.array, layer: Layer, streams: mx.array, mix: MlxMix) -> mx.array:
         """See ``DeepseekV4Ops``."""
