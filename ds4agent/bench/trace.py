@@ -18,6 +18,7 @@ _RATIO = 4  # tokens of the rows that complete most often
 _MORE_TOKENS = 1024  # of the context: buffers have room
 _CHUNK = 32  # rows of a group of the attention
 _ROWS_INPUT = 3  # of the attention: compressed rows
+_TABLE_INPUT = 2  # of the router: experts by token id
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def _bytes(launched: Any, shape: NetworkShape) -> int:
         n_chunks = launched.outputs[1] // (8 * shape.n_heads) - shape.window // _CHUNK
         read[_ROWS_INPUT] = min(read[_ROWS_INPUT], 2 * shape.head_dim * _CHUNK * n_chunks)
     elif launched.name.startswith("v4_route"):
-        read = [min(n, 4 * shape.n_experts) for n in read]  # of the table one row
+        read[_TABLE_INPUT] = 4 * shape.n_used  # of the table one row
     elif launched.name == "SliceUpdate":
         return 2 * launched.inputs[1]  # the buffer stays where it is
     return sum(read) + written
