@@ -1,8 +1,9 @@
 """What a model may do: files, search, shell, all confined to one workspace.
 
-Reading order: base, errors, protected, workspace, text, encoding, seen; then the tools read,
-write, edit (with matching and diff), listing, search (with query, ripgrep, grep_walk), shell; then
-arguments, executables and toolbox. The sandbox package below confines commands.
+Reading order: base, errors, protected, workspace, text, encoding, seen; then the tools read, more,
+write, edit (with replacing, matching and diff), listing, search (with query, ripgrep, grep_walk),
+shell, jobs, git, git_commit, todo; then arguments, executables and toolbox. The sandbox package
+below confines commands, the undo package takes back what was changed.
 """
 
 __all__ = [
@@ -13,19 +14,26 @@ __all__ = [
     "encoding",
     "errors",
     "executables",
+    "git",
+    "git_commit",
     "grep_walk",
+    "jobs",
     "listing",
     "matching",
+    "more",
     "protected",
     "query",
     "read",
+    "replacing",
     "ripgrep",
     "sandbox",
     "search",
     "seen",
     "shell",
     "text",
+    "todo",
     "toolbox",
+    "undo",
     "workspace",
     "write",
 ]

@@ -4,6 +4,7 @@ Small models add arguments, write numbers as text and choose values out of range
 understood is corrected, and each correction is told; what cannot is refused with the right shape.
 """
 
+import json
 from typing import Any
 
 from tools.base import Tool
@@ -35,7 +36,7 @@ def check(tool: Tool, arguments: object) -> tuple[dict[str, Any], list[str]]:
                 raise ToolError(f"{tool.name} needs the argument {name}", shape(tool))
             checked[name] = tool.defaults[name]
             continue
-        checked[name] = _convert(tool, name, value, schema["type"], notes)
+        checked[name] = _convert(tool, name, value, schema, notes)
     return checked, notes
 
 
@@ -49,8 +50,30 @@ def shape(tool: Tool) -> str:
     return f"Give {', '.join(parts)}."
 
 
-def _convert(tool: Tool, name: str, value: Any, wanted: str, notes: list[str]) -> Any:
+def _convert(tool: Tool, name: str, value: Any, schema: dict[str, Any], notes: list[str]) -> Any:
+    wanted = schema["type"]
     match wanted:
+        case "string" if "enum" in schema:
+            word = str(value).strip().casefold()
+            if word in schema["enum"]:
+                return word
+            shown = one_line(repr(value), 60)
+            choices = ", ".join(schema["enum"])
+            raise ToolError(f"{name} of {tool.name} must be one of {choices}, not {shown}")
+        case "array":
+            items = _list(value)
+            if items is not None:
+                part = f"{name} item"
+                return [_convert(tool, part, item, schema["items"], notes) for item in items]
+        case "object":
+            if isinstance(value, dict) and all(key in value for key in schema["required"]):
+                return {
+                    key: _convert(tool, f"{name} {key}", value[key], part, notes)
+                    for key, part in schema["properties"].items()
+                    if key in value
+                }
+            needed = ", ".join(schema["required"])
+            raise ToolError(f"each {name} of {tool.name} must be an object with {needed}")
         case "string":
             if isinstance(value, str):
                 return value
@@ -72,6 +95,18 @@ def _convert(tool: Tool, name: str, value: Any, wanted: str, notes: list[str]) -
                 return clamped
     shown = one_line(repr(value), 60)
     raise ToolError(f"{name} of {tool.name} must be of type {wanted}, not {shown}", shape(tool))
+
+
+def _list(value: Any) -> list[Any] | None:
+    """Take a list, a list that was written as text, or one item without its list."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return [value]
+    if isinstance(value, list):
+        return value
+    return [value] if isinstance(value, dict | str) else None
 
 
 def _integer(value: Any) -> int | None:

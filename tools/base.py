@@ -15,6 +15,7 @@ class Access(StrEnum):
     READ = "read"
     WRITE = "write"
     EXECUTE = "execute"
+    HISTORY = "history"  # the project's version history, which outlives an undo
 
 
 @dataclass(frozen=True, slots=True)

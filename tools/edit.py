@@ -1,28 +1,23 @@
-"""The tool that replaces one exact piece of text in a file.
+"""The tools that replace exact pieces of text in a file.
 
 The old text must occur once. When the exact text is not there, the tolerant passes of
 ``tools.matching`` are tried. The file keeps its line endings, its encoding, its byte order mark,
 and its final newline.
 """
 
-import difflib
 import threading
-import time
 from dataclasses import dataclass
 from typing import Any
 
 from tools.base import Access, OnOutput, Preview, ToolResult
 from tools.diff import unified_diff
-from tools.encoding import SAMPLE_BYTES, detect, newline_of
+from tools.encoding import SAMPLE_BYTES, detect
 from tools.errors import ToolError
-from tools.matching import Ambiguous, find, line_number
+from tools.replacing import replace_once
 from tools.seen import SeenFiles
-from tools.text import one_line
 from tools.workspace import Workspace
 
 MAX_FILE_BYTES = 8 << 20  # more than any source file
-_NEAREST_SEARCH_S = 0.5  # a failed edit must answer at once, also in a long file
-_NEAREST_LINES = 8  # shown of the nearest place
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,7 @@ class EditTool:
     def preview(self, arguments: dict[str, Any]) -> Preview:
         """Show the diff; raises when the old text is not found once."""
         plan = self._plan(arguments)
-        return Preview(title=f"edit {plan.path}", diff=plan.diff, subject=plan.path)
+        return Preview(title=f"{self.name} {plan.path}", diff=plan.diff, subject=plan.path)
 
     def run(
         self, arguments: dict[str, Any], cancel: threading.Event, on_output: OnOutput
@@ -74,10 +69,11 @@ class EditTool:
         # Only a content that was known before stays known: an edit shows one place, not the file.
         if self._seen.is_current(plan.path, plan.before):
             self._seen.note_content(plan.path, plan.after)
-        return ToolResult(ok=True, text=plan.summary, title=f"edit {plan.path}", diff=plan.diff)
+        return ToolResult(
+            ok=True, text=plan.summary, title=f"{self.name} {plan.path}", diff=plan.diff
+        )
 
     def _plan(self, arguments: dict[str, Any]) -> _Plan:
-        old, new = arguments["old"], arguments["new"]
         relative = str(self._workspace.check_writable(arguments["path"]))
         data = self._workspace.read_bytes(relative, MAX_FILE_BYTES)
         encoding = detect(data[:SAMPLE_BYTES], len(data) <= SAMPLE_BYTES, relative, len(data))
@@ -86,92 +82,49 @@ class EditTool:
             raise ToolError(
                 f"{relative} is not valid {encoding.name} throughout", "Use bash to change it."
             )
-        if not old:
-            raise ToolError("old is empty", "Give the text to replace, or use write.")
-        if old == new:
-            raise ToolError("old equals new, so nothing would change", "Change new.")
-        match = find(text, old, new)
-        if match is None:
-            raise _miss(relative, text, old, new)
-        if isinstance(match, Ambiguous):
-            lines = ", ".join(map(str, match.lines[:10]))
-            raise ToolError(
-                f"old occurs {len(match.lines)} times in {relative}, at lines {lines}",
-                "Add lines around it to old, so that it occurs once.",
-            )
-        replacement = match.replacement.replace("\n", newline_of(text if "\n" in text else new))
-        after_text = text[: match.start] + replacement + text[match.end :]
+        after_text, places = self._replace(text, arguments, relative)
         after = encoding.encode(after_text)
         if after == data:
-            raise ToolError(
-                f"{relative} already has the new text there", "Go on with the next step."
-            )
-        first = line_number(text, match.start)
-        n_old = _n_lines(text[match.start : match.end])
-        n_new = _n_lines(replacement)
-        ignored = f" (ignored differences in {match.how})" if match.how else ""
-        summary = f"Edited {relative} at line {first}: {n_old} lines became {n_new} lines{ignored}."
+            raise ToolError(f"{relative} would be as it is", "Go on with the next step.")
+        summary = f"Edited {relative} {'; '.join(places)}."
         return _Plan(relative, data, after, unified_diff(text, after_text, relative), summary)
 
-
-def _n_lines(text: str) -> int:
-    return text.count("\n") + (text != "" and not text.endswith("\n"))
-
-
-def _miss(relative: str, text: str, old: str, new: str) -> ToolError:
-    """Explain why ``old`` was not found, with the place that is most like it."""
-    flat_new = new.replace("\r\n", "\n")
-    place = text.replace("\r\n", "\n").find(flat_new) if flat_new.strip() else -1
-    if place >= 0:
-        line = line_number(text.replace("\r\n", "\n"), place)
-        return ToolError(
-            f"old is not in {relative}, and new is already there at line {line}",
-            "The edit seems to be applied already; go on.",
-        )
-    lines = text.splitlines()
-    best = _nearest_line(lines, old)
-    if best is None:
-        return ToolError(f"old is not in {relative}", "Read the file and copy the text exactly.")
-    n_shown = min(_NEAREST_LINES, max(2, len(old.splitlines()) + 1))
-    near = "\n".join(
-        f"{index + 1} {_show_line(lines[index])}"
-        for index in range(best, min(len(lines), best + n_shown))
-    )
-    return ToolError(
-        f"old is not in {relative}",
-        f"Copy the text exactly, without line numbers. The nearest lines are:\n{near}",
-    )
+    def _replace(self, text: str, arguments: dict[str, Any], what: str) -> tuple[str, list[str]]:
+        """Return the new text, and a line for people about each place."""
+        done = replace_once(text, arguments["old"], arguments["new"], what)
+        return done.text, [str(done)]
 
 
-def _show_line(line: str) -> str:
-    """Clean a line for display without losing its indent."""
-    body = line.lstrip(" \t")
-    return line[: len(line) - len(body)] + one_line(body)
+class MultiEditTool(EditTool):
+    """Make several replacements in one file, all or none."""
 
+    name = "multi_edit"
+    description = "Make several edits of one file, in order; all or none."
+    parameters: dict[str, Any] = {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string"},
+            "edits": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"old": {"type": "string"}, "new": {"type": "string"}},
+                    "required": ["old", "new"],
+                },
+            },
+        },
+        "required": ["path", "edits"],
+    }
 
-def _nearest_line(lines: list[str], old: str) -> int | None:
-    """Return the index of the line where text like ``old`` begins, None when nothing is like it.
-
-    Compares the longest line of ``old``, which says most about the place.
-    """
-    old_lines = old.splitlines()
-    key = max(old_lines, key=lambda line: len(line.strip()), default="").strip()
-    if not key:
-        return None
-    key = key[:300]
-    matcher = difflib.SequenceMatcher(autojunk=False)
-    matcher.set_seq2(key)
-    deadline = time.monotonic() + _NEAREST_SEARCH_S
-    best_ratio, best = 0.5, None  # below one half, similar is only chance
-    for index, line in enumerate(lines):
-        if time.monotonic() > deadline:
-            break
-        matcher.set_seq1(line.strip()[:300])
-        if matcher.real_quick_ratio() > best_ratio and matcher.quick_ratio() > best_ratio:
-            ratio = matcher.ratio()
-            if ratio > best_ratio:
-                best_ratio, best = ratio, index
-    if best is None:
-        return None
-    key_index = next(i for i, line in enumerate(old_lines) if line.strip()[:300] == key)
-    return max(0, best - key_index)
+    def _replace(self, text: str, arguments: dict[str, Any], what: str) -> tuple[str, list[str]]:
+        if not arguments["edits"]:
+            raise ToolError("edits is empty", "Give at least one old and new.")
+        places = []
+        for number, edit in enumerate(arguments["edits"], 1):
+            try:
+                done = replace_once(text, edit["old"], edit["new"], what)
+            except ToolError as error:
+                raise ToolError(f"edit {number}: {error}; no edit was made", error.hint) from error
+            text = done.text
+            places.append(str(done))
+        return text, places

@@ -44,6 +44,12 @@ class ReadTool:
         self._workspace = workspace
         self._seen = seen
         self._max_result_bytes = max_result_bytes
+        self.last_path = ""  # relative to the workspace
+        self.next_lines: dict[str, int | None] = {}  # where to go on; None at the end of a file
+
+    def relative(self, path: str) -> str:
+        """Return a path as ``next_lines`` names it; refused paths raise."""
+        return str(self._workspace.relative(path))
 
     def preview(self, arguments: dict[str, Any]) -> Preview:
         """Name the file; refused paths raise."""
@@ -75,7 +81,11 @@ class ReadTool:
             part.finish()
             if n_read <= MAX_SCANNED_BYTES:
                 self._seen.note(relative, hasher.hexdigest())
-        return _report(relative, part, encoding, status.st_size, n_read <= MAX_SCANNED_BYTES)
+        is_counted = n_read <= MAX_SCANNED_BYTES
+        last = start_line + len(part.lines) - 1
+        self.last_path = relative
+        self.next_lines[relative] = last + 1 if not is_counted or last < part.n_lines else None
+        return _report(relative, part, encoding, status.st_size, is_counted)
 
 
 class _LineCollector:

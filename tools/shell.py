@@ -6,16 +6,18 @@ from typing import Any
 
 from tools.base import Access, OnOutput, Preview, ToolResult
 from tools.errors import ToolError
+from tools.jobs import Jobs
 from tools.sandbox.run import CommandResult, Sandbox
 from tools.text import TerminalStream, one_line, spell_controls
 
 MAX_TIMEOUT_S = 1800  # a model that means milliseconds still gets an answer within half an hour
 OUTPUT_INTERVAL_S = 0.1  # a screen repaints ten times a second
+_FIRST_LOOK_S = 0.3  # a command that fails at once says so at once
 _HEAD_SHARE = 0.4  # of the kept output; the end of a test run says more than its start
 
 
 class ShellTool:
-    """Run one command in the foreground."""
+    """Run one command and wait for it, or start it in the background."""
 
     name = "bash"
     description = "Run a shell command, without network."
@@ -25,14 +27,17 @@ class ShellTool:
         "properties": {
             "command": {"type": "string"},
             "timeout_s": {"type": "integer"},
+            "background": {"type": "boolean"},
         },
         "required": ["command"],
     }
-    defaults: dict[str, Any] = {"timeout_s": 120}
+    defaults: dict[str, Any] = {"timeout_s": 120, "background": False}
     bounds = {"timeout_s": (1, MAX_TIMEOUT_S)}
+    large_only = frozenset(("background",))  # a small model fills in every argument it sees
 
-    def __init__(self, sandbox: Sandbox, max_result_bytes: int) -> None:
+    def __init__(self, sandbox: Sandbox, jobs: Jobs, max_result_bytes: int) -> None:
         self._sandbox = sandbox
+        self._jobs = jobs
         self._max_result_bytes = max_result_bytes
 
     def preview(self, arguments: dict[str, Any]) -> Preview:
@@ -47,7 +52,9 @@ class ShellTool:
     ) -> ToolResult:
         """Run it and return its exit code with the start and the end of its output."""
         command = _checked(arguments["command"])
-        output = _Output(self._max_result_bytes, on_output)
+        if arguments["background"]:
+            return self._start(command)
+        output = OutputKeeper(self._max_result_bytes, on_output)
         timeout_s = arguments["timeout_s"]
         result = self._sandbox.run(command, float(timeout_s), cancel, output.feed)
         output.finish()
@@ -60,8 +67,21 @@ class ShellTool:
             exit_code=result.exit_code,
         )
 
+    def _start(self, command: str) -> ToolResult:
+        job = self._jobs.start(command)
+        job.done.wait(_FIRST_LOOK_S)
+        output = self._jobs.take_output(job)
+        text = (
+            f"(job {job.number} {job.status()}; look at it with bash_status, end it with bash_stop)"
+        )
+        return ToolResult(
+            ok=not job.error,
+            text=f"{output}\n{text}" if output else text,
+            title=f"{_title(command)} (job {job.number})",
+        )
 
-class _Output:
+
+class OutputKeeper:
     """Keep the start and the end of a command's output; pass it on live, not too often."""
 
     def __init__(self, max_bytes: int, on_output: OnOutput) -> None:

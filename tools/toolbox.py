@@ -5,21 +5,29 @@ The shell tool exists only with a working sandbox. Without one a command is not 
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tools.arguments import check
-from tools.base import OnOutput, Preview, Tool, ToolResult
-from tools.edit import EditTool
+from tools.base import Access, OnOutput, Preview, Tool, ToolResult
+from tools.edit import EditTool, MultiEditTool
 from tools.errors import ToolError
 from tools.executables import find_trusted
+from tools.git import GitTool
+from tools.git_commit import GitCommitTool
+from tools.jobs import Jobs, JobStatusTool, JobStopTool
 from tools.listing import ListTool
+from tools.more import MoreTool
 from tools.read import ReadTool
 from tools.sandbox.probe import SandboxReport, open_sandbox
 from tools.sandbox.run import Sandbox
 from tools.search import SearchTool
 from tools.seen import SeenFiles
 from tools.shell import ShellTool
+from tools.todo import TodoTool
+from tools.undo.log import UndoLog
 from tools.workspace import Workspace
 from tools.write import WriteTool
 
@@ -35,6 +43,7 @@ class Toolbox:
         sandbox: where commands run; None leaves the shell tool out.
         report: why there is no sandbox, for people.
         max_result_bytes: bound on the text of every result; choose less for a small context.
+        undo: keeps what calls change; belongs to the caller.
     """
 
     def __init__(
@@ -43,23 +52,41 @@ class Toolbox:
         sandbox: Sandbox | None,
         report: SandboxReport | None = None,
         max_result_bytes: int = DEFAULT_RESULT_BYTES,
+        undo: UndoLog | None = None,
     ) -> None:
         self.workspace = Workspace(root)
         self.sandbox = sandbox
+        self.todo = TodoTool()
+        self._undo = undo
+        self._jobs: Jobs | None = None
         seen = SeenFiles()
+        read = ReadTool(self.workspace, seen, max_result_bytes)
         tools: list[Tool] = [
-            ReadTool(self.workspace, seen, max_result_bytes),
+            read,
+            MoreTool(read),
             WriteTool(self.workspace, seen),
             EditTool(self.workspace, seen),
+            MultiEditTool(self.workspace, seen),
             ListTool(self.workspace, max_result_bytes),
             SearchTool(self.workspace, max_result_bytes, find_trusted("rg", self.workspace.root)),
         ]
         if sandbox is not None:
-            tools.append(ShellTool(sandbox, max_result_bytes))
+            self._jobs = Jobs(sandbox, max_result_bytes)
+            tools += [
+                ShellTool(sandbox, self._jobs, max_result_bytes),
+                JobStatusTool(self._jobs),
+                JobStopTool(self._jobs),
+            ]
+            if find_trusted("git", self.workspace.root):
+                tools += [
+                    GitTool(sandbox, max_result_bytes),
+                    GitCommitTool(sandbox, max_result_bytes),
+                ]
             self.sandbox_name = sandbox.name
         else:
             reason = report.reason if report is not None and report.reason else "not asked for"
             self.sandbox_name = f"off: {reason}"
+        tools.append(self.todo)
         self.tools: dict[str, Tool] = {tool.name: tool for tool in tools}
 
     @classmethod
@@ -69,7 +96,10 @@ class Toolbox:
         return cls(root, sandbox, report, max_result_bytes)
 
     def close(self) -> None:
-        """Release the workspace."""
+        """End the background jobs and release the workspace."""
+        if self._jobs is not None:
+            self._jobs.close()
+            self._absorb_jobs()
         self.workspace.close()
 
     def preview(self, name: str, arguments: dict[str, Any]) -> Preview:
@@ -97,7 +127,8 @@ class Toolbox:
         try:
             tool = self._tool(name)
             checked, notes = check(tool, arguments)
-            result = tool.run(checked, cancel or threading.Event(), on_output or _drop)
+            with self._recorded(tool, checked):
+                result = tool.run(checked, cancel or threading.Event(), on_output or _drop)
         except ToolError as error:
             hint = f". {error.hint}" if error.hint else ""
             return ToolResult(ok=False, text=f"{error}{hint}", title=title)
@@ -118,6 +149,23 @@ class Toolbox:
             diff=result.diff,
             exit_code=result.exit_code,
         )
+
+    @contextmanager
+    def _recorded(self, tool: Tool, arguments: dict[str, Any]) -> Iterator[None]:
+        """Keep what the call changes, so that it can be undone."""
+        if self._undo is None or tool.access not in (Access.WRITE, Access.EXECUTE):
+            yield
+            return
+        self._absorb_jobs()
+        paths = None
+        if tool.access is Access.WRITE and "path" in arguments:
+            paths = [str(self.workspace.relative(arguments["path"]))]
+        with self._undo.step(paths):
+            yield
+
+    def _absorb_jobs(self) -> None:
+        if self._undo is not None and self._jobs is not None and self._jobs.take_changed():
+            self._undo.absorb()
 
     def _tool(self, name: str) -> Tool:
         tool = self.tools.get(name)

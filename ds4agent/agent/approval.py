@@ -63,14 +63,14 @@ class ApprovalPolicy:
     def decide(self, tool: str, access: Access, mode: Mode, subject: str = "") -> Decision:
         """Say what happens to a call.
 
-        =======  ========  =======  =======================================
-        mode     READ      WRITE    EXECUTE
-        =======  ========  =======  =======================================
-        plan     allow     deny     deny
-        ask      allow     ask      ask
-        auto     allow     allow    allow in a sandbox, ask without one
-        full     allow     allow    allow
-        =======  ========  =======  =======================================
+        =======  ========  =======  =======================================  =========
+        mode     READ      WRITE    EXECUTE                                  HISTORY
+        =======  ========  =======  =======================================  =========
+        plan     allow     deny     deny                                     deny
+        ask      allow     ask      ask                                      ask
+        auto     allow     allow    allow in a sandbox, ask without one      ask
+        full     allow     allow    allow                                    allow
+        =======  ========  =======  =======================================  =========
 
         A rule that denies or asks holds in every mode. One that allows turns *ask* into *allow*;
         it never overrules *plan*.
@@ -136,7 +136,7 @@ class ApprovalPolicy:
             return Decision(found.verdict, f"rule {found.rule} of {found.origin}")
         is_free = access is Access.READ or mode is Mode.FULL
         if mode is Mode.AUTO:
-            is_free = is_free or access is Access.WRITE or self._is_sandboxed
+            is_free = is_free or access is Access.WRITE or (is_command and self._is_sandboxed)
         return Decision(Verdict.ALLOW if is_free else Verdict.ASK, f"{mode.value} mode")
 
 

@@ -36,7 +36,7 @@ def tool_specs(tools: Iterable[Tool], n_params: int) -> tuple[ToolSpec, ...]:
     if not is_small(n_params):
         return tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in tools)
     return tuple(
-        ToolSpec(tool.name, tool.description, _without_limits(tool.parameters))
+        ToolSpec(tool.name, tool.description, _without_limits(tool))
         for tool in tools
         if tool.name in _SMALL_TOOLSET
     )
@@ -53,14 +53,17 @@ def reminder(task: str) -> str:
     )
 
 
-def _without_limits(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Drop the optional numbers: a small model fills in every one it sees, and reads a file line
-    by line when it may choose how many lines. Their defaults serve it better."""
+def _without_limits(tool: Tool) -> dict[str, Any]:
+    """Drop the optional numbers, and what a tool keeps for large models: a small one fills in
+    every argument it sees, and reads a file line by line when it may choose how many lines. Their
+    defaults serve it better."""
+    parameters = tool.parameters
+    large_only = getattr(tool, "large_only", frozenset())
     required = parameters.get("required", [])
     kept = {
         name: schema
         for name, schema in parameters["properties"].items()
-        if name in required or schema.get("type") != "integer"
+        if name in required or (schema.get("type") != "integer" and name not in large_only)
     }
     return {**parameters, "properties": kept}
 

@@ -81,7 +81,7 @@ HIDING = [
 
 @pytest.mark.parametrize("command", HIDING)
 def test_preview_of_a_command_hides_nothing_of_it(command: str) -> None:
-    preview = ShellTool(None, 1000).preview({"command": command})  # type: ignore[arg-type]
+    preview = ShellTool(None, None, 1000).preview({"command": command})  # type: ignore[arg-type]
     wanted = "".join(ch if ch.isprintable() else ascii(ch)[1:-1] for ch in command)
     assert preview.detail.replace("\\x0d", "\\r") == wanted
     assert preview.title == f"bash: {preview.detail}"

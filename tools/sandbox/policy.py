@@ -236,6 +236,11 @@ def with_scan(base: SandboxPolicy, scan: WorkspaceScan) -> SandboxPolicy:
     return policy
 
 
+def read_only(policy: SandboxPolicy) -> SandboxPolicy:
+    """Return the policy with a workspace in which nothing can be changed."""
+    return replace(policy, pinned=(), protected=(policy.root,), masks=())
+
+
 def _readable(home: Path, system: tuple[Path, ...], root: Path) -> tuple[Path, ...]:
     candidates = [home / path for path in HOME_READABLE]
     candidates += [Path(os.path.realpath(sys.prefix)), Path(os.path.realpath(sys.base_prefix))]

@@ -10,7 +10,7 @@ import os
 import shlex
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,11 +20,12 @@ from tools.sandbox.bubblewrap import Bubblewrap
 from tools.sandbox.landlock import Landlock
 from tools.sandbox.masks import scanned_and_masked
 from tools.sandbox.mechanism import Mechanism
-from tools.sandbox.policy import base_policy, with_scan
+from tools.sandbox.policy import SandboxPolicy, base_policy, with_scan
 from tools.sandbox.running import OnBytes, Running
 from tools.text import one_line
 
 MAX_COMMAND_BYTES = 100_000  # the kernel passes at most 128 KiB as one argument
+Adjust = Callable[[SandboxPolicy], SandboxPolicy]
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 
 
@@ -72,8 +73,19 @@ class Sandbox:
         """Change limits of this sandbox, such as ``memory_bytes``; see ``policy.Limits``."""
         self._base = replace(self._base, limits=replace(self._base.limits, **limits))
 
+    @property
+    def can_open_protected(self) -> bool:
+        """True when a part of a protected folder can be made writable, and the rest not."""
+        return self._mechanism.needs_masks
+
     def run(
-        self, command: str, timeout_s: float, cancel: threading.Event, on_bytes: OnBytes
+        self,
+        command: str,
+        timeout_s: float,
+        cancel: threading.Event,
+        on_bytes: OnBytes,
+        *,
+        adjust: Adjust | None = None,
     ) -> CommandResult:
         """Run a shell command to its end.
 
@@ -82,6 +94,7 @@ class Sandbox:
             timeout_s: wall time in seconds, after which everything is killed.
             cancel: kills everything when set.
             on_bytes: gets stdout and stderr, merged, as they come, on this thread.
+            adjust: changes the policy of this command, for tools with fixed commands.
 
         Raises:
             SandboxUnavailable: it could not be confined; nothing was run.
@@ -91,7 +104,7 @@ class Sandbox:
                 f"the command has more than {MAX_COMMAND_BYTES} bytes",
                 "Write it to a file and run the file.",
             )
-        return self._run(command, time.monotonic() + timeout_s, cancel, on_bytes)
+        return self._run(command, time.monotonic() + timeout_s, cancel, on_bytes, adjust=adjust)
 
     def run_attached(self, program: Sequence[str], cancel: threading.Event) -> CommandResult:
         """Run a program with our own standard streams, for as long as it takes.
@@ -114,11 +127,13 @@ class Sandbox:
         on_bytes: OnBytes,
         *,
         is_attached: bool = False,
+        adjust: Adjust | None = None,
     ) -> CommandResult:
         started = time.monotonic()
         mechanism = self._mechanism
         with scanned_and_masked(self.root, creates=mechanism.needs_masks) as scan:
             policy = with_scan(self._base, scan)
+            policy = adjust(policy) if adjust is not None else policy
             with (
                 mechanism.launch(policy, self._shell, command) as launch,
                 Running.start(
