@@ -42,7 +42,11 @@ if (group < 0 && simdgroup_index_in_threadgroup == 0u) {
   int rank = lane;
   if (!HAS_TABLE) {
     rank = 0;
-    for (int k = 0; k < K; k++) rank += simd_shuffle(id, uint16_t(k)) < id ? 1 : 0;
+    // NaN everywhere chooses one expert several times: each place is written all the same.
+    for (int k = 0; k < K; k++) {
+      const int other = simd_shuffle(id, uint16_t(k));
+      rank += other < id || (other == id && k < lane) ? 1 : 0;
+    }
   }
   if (lane < K) {
     ids[rank] = id;
