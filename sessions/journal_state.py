@@ -4,7 +4,9 @@ Rows are read straight into the arrays of the state, which were allocated with r
 changes as a whole is read once, from the last record.
 """
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,22 +22,26 @@ from sessions.safe_file import open_regular
 _HINT = "The conversation goes on without its journal."
 
 
-def found_at(checkpoint: Path, *, verify: bool = True) -> Journal | None:
-    """Return the journal beside ``checkpoint``, scanned, or ``None`` where there is none.
+@contextlib.contextmanager
+def opened(checkpoint: Path) -> Iterator[BinaryIO | None]:
+    """Open the journal beside ``checkpoint``; ``None`` where there is none.
+
+    What was verified of an open journal stays as it is: its owner only appends, and a fold puts
+    another file in its place.
 
     Raises:
-        JournalError: there is one, and nothing of it can be used.
+        JournalError: something else has that name.
         OSError: it can't be read.
     """
     try:
-        with open_regular(journal.path_for(checkpoint)) as file:
-            return journal.scan(file, verify=verify)
+        file = open_regular(journal.path_for(checkpoint))
     except FileNotFoundError:
-        return None
-    except JournalError:
-        raise
-    except CheckpointError as error:  # a folder or a pipe of that name
+        yield None
+        return
+    except CheckpointError as error:  # a folder or a pipe
         raise JournalError(str(error), error.hint) from error
+    with file:
+        yield file
 
 
 def checked_base(found: Journal, state: SessionState, text: bytes) -> None:

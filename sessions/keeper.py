@@ -15,6 +15,7 @@ Whoever uses a keeper holds the lock of the session (``SessionStore.open_lock``)
 """
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -31,7 +32,9 @@ from sessions.session_file import Restored
 from sessions.store import SessionStore
 from sessions.streams import Progress
 
-_MAX_EVENTS = 20_000  # remembered for the view; the oldest are forgotten first
+# Remembered for the view, as JSON; the oldest are forgotten first. A head has room for more.
+_MAX_EVENT_BYTES = 4 << 20
+_MAX_BOUNDARIES = 50_000
 
 
 class Keeper:
@@ -122,7 +125,7 @@ class Keeper:
             CheckpointError: it is not on the disk. Everything that was there is as it was, and the
                 next append has to begin at the same token.
         """
-        at = int(self._clock())
+        at, events = int(self._clock()), newest(events)
         with plain_errors("append to the session's journal", journal.path_for(self.path)):
             if self._writer is None:
                 self._writer = JournalWriter.create(journal.path_for(self.path), self._base())
@@ -225,11 +228,22 @@ class Keeper:
     def _now_at(self, tokens: int, text_bytes: int, digest: str, kept: int) -> None:
         self.tokens, self.text_bytes, self._tokens_sha256 = tokens, text_bytes, digest
         self.boundaries = tuple(
-            b for b in self.boundaries if b.tokens <= kept and b.tokens < tokens
+            b for b in self.boundaries[-_MAX_BOUNDARIES:] if b.tokens <= kept and b.tokens < tokens
         )
 
     def _note(self, events: Sequence[dict]) -> None:
-        self.events = [*self.events, *events][-_MAX_EVENTS:]
+        self.events = newest([*self.events, *events])
+
+
+def newest(events: Sequence[dict]) -> list[dict]:
+    """Return the last events, as many as a head has room for."""
+    left, n = _MAX_EVENT_BYTES, 0
+    for event in reversed(events):
+        left -= len(json.dumps(event))
+        if left < 0:
+            break
+        n += 1
+    return list(events[len(events) - n :])
 
 
 def _inode_of(path: os.PathLike) -> tuple[int, int] | None:

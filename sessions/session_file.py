@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from engine.state import SessionState
 from sessions import checkpoint, folder, journal, journal_state, marks, side_file
@@ -14,7 +15,6 @@ from sessions.journal import Boundary, Journal, JournalError
 from sessions.kvc import FLAG_TITLE, FLAG_TOOL_MAP, Reason
 from sessions.locks import owner_of
 from sessions.record import SessionRecord
-from sessions.safe_file import open_regular
 from sessions.streams import Progress
 
 LIST_HINT = "List the sessions and choose another one."
@@ -140,11 +140,19 @@ def find_journal(path: Path, own_stamp: str, *, verify: bool) -> FoundJournal:
         OSError: there is one that can't be read.
     """
     try:
-        found = journal_state.found_at(path, verify=verify)
+        with journal_state.opened(path) as file:
+            return _judged(file, path, own_stamp, verify)
     except JournalError as error:
-        return FoundJournal(note=f"its journal was left out: {error}", is_orphaned=True)
-    if found is None:
+        return _left_out(error)
+
+
+def _judged(file: BinaryIO | None, path: Path, own_stamp: str, verify: bool) -> FoundJournal:
+    if file is None:
         return FoundJournal()
+    try:
+        found = journal.scan(file, verify=verify)
+    except JournalError as error:
+        return _left_out(error)
     if found.base.stamp == own_stamp:
         return FoundJournal(live=found, note=found.dropped)
     # The side file is renamed into place before the checkpoint that takes a journal up, and names
@@ -153,6 +161,10 @@ def find_journal(path: Path, own_stamp: str, *, verify: bool) -> FoundJournal:
         return FoundJournal(spent=found)
     note = "its journal belongs to another version of the file and was left out"
     return FoundJournal(note=note, is_orphaned=True)
+
+
+def _left_out(error: JournalError) -> FoundJournal:
+    return FoundJournal(note=f"its journal was left out: {error}", is_orphaned=True)
 
 
 def restore(
@@ -171,9 +183,23 @@ def restore(
         CheckpointError: it is damaged, or it is another session.
         OSError: a file can't be read.
     """
-    record = describe(opened, identifier, path)
-    own_stamp = stamp(opened)
-    found = find_journal(path, own_stamp, verify=True)
+    try:
+        with journal_state.opened(path) as file:
+            found = _judged(file, path, stamp(opened), verify=True)
+            return _restored(opened, identifier, path, found, file, progress)
+    except JournalError as error:
+        return _restored(opened, identifier, path, _left_out(error), None, progress)
+
+
+def _restored(
+    opened: Checkpoint,
+    identifier: str,
+    path: Path,
+    found: FoundJournal,
+    file: BinaryIO | None,
+    progress: Progress | None,
+) -> Restored:
+    record, own_stamp = describe(opened, identifier, path), stamp(opened)
     room = found.live.max_tokens if found.live else 0
     text = opened.text()
     sha256 = side_file.facts_of(path, own_stamp).payload_sha256
@@ -181,9 +207,9 @@ def restore(
     notes = [found.note] if found.note else []
     live, past = found.live, found.live or found.spent
     if live is not None and live.records:
+        assert file is not None
         try:
-            with open_regular(journal.path_for(path)) as file:
-                state, text = journal_state.applied(live, file, state, text)
+            state, text = journal_state.applied(live, file, state, text)
             opened.codec.n_bytes(state)
         except CheckpointError as error:  # it contradicts the state, which is then read again
             notes.append(f"its journal was left out: {error}")
@@ -214,7 +240,8 @@ def verify(opened: Checkpoint, identifier: str, path: Path) -> bool:
         CheckpointError: it is damaged, or some of its journal can't be used.
     """
     restored = restore(opened, identifier, path)
-    if restored.notes:
+    # While it is open elsewhere, its last record may just be being written.
+    if restored.notes and not restored.record.open_in:
         raise CheckpointError(restored.notes[0], "Open the session: it goes on without that part.")
     sha256 = side_file.facts_of(path, restored.stamp).payload_sha256
     return bool(sha256 or opened.summary().fingerprint)

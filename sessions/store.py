@@ -123,12 +123,15 @@ class SessionStore:
         restored = self.restore(id_prefix)
         return restored.state, restored.record
 
-    def restore(self, id_prefix: str, progress: Progress | None = None) -> Restored:
+    def restore(
+        self, id_prefix: str, progress: Progress | None = None, *, attempts: int = 3
+    ) -> Restored:
         """Read a conversation as it was last, with its journal, and verify every byte of it.
 
         Args:
             id_prefix: 1 to 40 hex digits that begin exactly one id, in either case.
             progress: called after each piece that was read.
+            attempts: how often to begin again when its owner replaced its files meanwhile.
 
         Raises:
             CheckpointError: none, several, damaged, or of another program.
@@ -140,7 +143,10 @@ class SessionStore:
             checkpoint.opened(path) as opened,
         ):
             try:
-                return session_file.restore(opened, identifier, path, progress)
+                restored = session_file.restore(opened, identifier, path, progress)
+                if attempts and not _is_at(opened, path):
+                    return self.restore(identifier, progress, attempts=attempts - 1)
+                return restored
             except ChecksumError as error:
                 kept = self._quarantine(opened, path)
                 if kept is None:
@@ -290,11 +296,19 @@ class SessionStore:
     def _quarantine(self, opened: Checkpoint, path: Path) -> Path | None:
         """Rename a broken file unless it was replaced meanwhile; return its new path."""
         with contextlib.suppress(OSError, CheckpointError), folder_lock(self.folder):
-            if os.path.samestat(os.fstat(opened.file.fileno()), os.stat(path)):
+            if _is_at(opened, path):
                 with contextlib.suppress(FileNotFoundError):
                     folder.quarantine(journal.path_for(path))
                 return folder.quarantine(path)
         return None
+
+
+def _is_at(opened: Checkpoint, path: Path) -> bool:
+    """Whether ``path`` still stands for this file."""
+    try:
+        return os.path.samestat(os.fstat(opened.file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _ambiguous(

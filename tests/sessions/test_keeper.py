@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions import checkpoint, journal, side_file, upkeep
+from sessions import checkpoint, journal, session_file, side_file, upkeep
 from sessions.errors import CheckpointError
 from sessions.journal import Boundary
 from sessions.keeper import fold_offline
@@ -309,3 +309,41 @@ def test_strip_takes_up_the_journal_first(store, keeper) -> None:
     with checkpoint.opened(keeper.path) as opened:
         assert opened.is_stripped and opened.header.tokens == 10
         assert opened.text() == text_of(whole(10).tokens)
+
+
+def test_verify_says_nothing_of_a_record_that_its_owner_may_be_writing(store, keeper) -> None:
+    append(keeper, whole(10))
+    data = journal_path(keeper).read_bytes()
+    journal_path(keeper).write_bytes(data[:-3])
+    with store.open_lock(keeper.id):
+        assert store.check(keeper.id)[1]
+    with pytest.raises(CheckpointError, match="is cut off"):
+        store.check(keeper.id)
+
+
+def test_a_fold_in_the_middle_of_a_restore_is_noticed(store, keeper, monkeypatch) -> None:
+    """Another process reads the checkpoint, and its owner replaces it and the journal."""
+    append(keeper, whole(10))
+    real, folds = session_file.restore, []
+
+    def restore_slowly(*arguments):
+        if not folds:
+            folds.append(fold(keeper, whole(12)))
+            append(keeper, whole(20))
+        return real(*arguments)
+
+    monkeypatch.setattr(session_file, "restore", restore_slowly)
+    assert_is(store, keeper, whole(20))
+
+
+def test_view_events_are_bounded_and_the_oldest_go_first(store, keeper) -> None:
+    long = [{"n": n, "text": "x" * 10_000} for n in range(1000)]
+    append(keeper, whole(10), events=long)
+    events = store.restore(keeper.id).events
+    assert 300 < len(events) < 500 and events[-1]["n"] == 999
+    append(keeper, whole(12), events=long[:300])
+    fold(keeper, whole(12))
+    append(keeper, whole(13))
+    assert_is(store, keeper, whole(13))
+    events = store.restore(keeper.id).events
+    assert 300 < len(events) < 500 and events[-1]["n"] == 299
