@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from ds4agent.events import (
+    Compact,
+    Compacted,
     LoadProgress,
     New,
     Notice,
@@ -329,3 +331,39 @@ def test_a_conversation_opened_as_a_copy_leaves_the_first_one_alone(open_rig, tm
     assert saved.session_id != end.session_id and saved.title == "one"
     assert files(folder, end.session_id)[0].read_bytes() == before
     assert len(SessionStore(folder).list()) == 2
+
+
+def test_what_comes_after_a_compaction_and_after_one_that_failed_is_kept(
+    open_rig, tmp_path
+) -> None:
+    folder = tmp_path / "kv"
+    long = "word " * 400
+    rig = open_rig([long, "Second.", "A summary of all the words that were said.", "Third."],
+                   store_folder=folder)  # fmt: skip
+    rig.ready()
+    first = rig.turn("one")
+    rig.turn("two")
+    rig.wait_idle()
+    session = rig.conversation.session
+    # As a compaction that fails does: something else was computed, and the state put back.
+    before = session.state()
+    session.sync([*session.tokens[:50], 7, 7, 7])
+    session.load(before)
+    rig.turn("three")
+    rig.wait_idle()
+    restored = SessionStore(folder).restore(first.session_id)
+    assert restored.state.tokens == rig.conversation.session.tokens
+    rig.send(Compact())
+    rig.wait(Compacted)
+    rig.wait_idle()
+    end = rig.turn("four")
+    rig.wait_idle()
+    assert end.session_id != first.session_id
+    for session_id, tokens in (
+        (first.session_id, restored.state.tokens),
+        (end.session_id, rig.conversation.session.tokens),
+    ):
+        assert SessionStore(folder).restore(session_id).state.tokens == tokens
+    rig.turn("five")
+    rig.close()
+    assert SessionStore(folder).restore(end.session_id).journal.records == ()
