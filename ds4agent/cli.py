@@ -249,6 +249,7 @@ def _worker(
     from ds4agent.agent.prompt import project_instructions
     from ds4agent.agent.settings import AgentSettings
     from ds4agent.agent.worker import AgentWorker
+    from ds4agent.extensions.settings import read_hooks, read_servers
     from ds4agent.permissions.file import PermissionFile
     from engine.sampler import SamplingOptions
 
@@ -276,6 +277,8 @@ def _worker(
         system_prompt_extra="\n\n".join(extras),
         answer_schema=schema,
         auto_compact=config.auto_compact,
+        hooks=read_hooks(config.hooks, config.origin("hooks")),
+        servers=read_servers(config.servers, config.origin("servers")),
         rules=config.rules(),
         permission_file=PermissionFile(paths.project_root(cwd)),
     )

@@ -48,6 +48,8 @@ def _setting(
         "least": least,
         "most": most,
     }
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -83,6 +85,8 @@ class Config:
     allow: tuple[str, ...] = _setting((), "calls that need no question, as rules")
     ask: tuple[str, ...] = _setting((), "calls that always need one, as rules", project=_ADD)
     deny: tuple[str, ...] = _setting((), "calls that are never made, as rules", project=_ADD)
+    hooks: tuple[Mapping[str, Any], ...] = _setting((), "commands around calls")
+    servers: Mapping[str, Any] = _setting({}, "MCP servers, by name")
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def origin(self, name: str) -> str:
@@ -226,6 +230,8 @@ def _checked(setting: dataclasses.Field, value: Any, where: str) -> Any:
         value = float(value)
     if wanted is tuple and type(value) is list and all(type(entry) is str for entry in value):
         value = tuple(value)
+    if wanted is list and type(value) is list and all(type(entry) is dict for entry in value):
+        return tuple(value)
     if type(value) is not wanted:  # not isinstance: True is no number here
         raise ConfigError(
             f"{where}: {setting.name} is {value!r}, expected {_KIND_NAMES[wanted]}",
@@ -271,18 +277,26 @@ _KIND_NAMES = {
     float: "a number",
     bool: "true or false",
     tuple: "a list of texts",
+    list: "tables",
+    dict: "a table for each",
 }
 
 
 def _kind(setting: dataclasses.Field) -> type:
     if setting.type == tuple[str, ...]:
         return tuple
+    if setting.type == tuple[Mapping[str, Any], ...]:
+        return list
+    if setting.type == Mapping[str, Any]:
+        return dict
     return int if setting.type == int | None else setting.type
 
 
 def _parsed(setting: dataclasses.Field, text: str) -> Any:
     """Read an environment variable; what cannot be read stays text and fails the type check."""
     kind = _kind(setting)
+    if kind in (list, dict):
+        return text  # tables are written in a file, and this fails the type check
     if kind is tuple:
         return tuple(line.strip() for line in text.splitlines() if line.strip())
     if kind is bool:
@@ -296,7 +310,7 @@ def _parsed(setting: dataclasses.Field, text: str) -> Any:
 
 
 def _line_of(text: str, name: str) -> int:
-    pattern = re.compile(rf"""^\s*(?:\[\s*)?["']?{re.escape(name)}["']?\s*[=.\]]""")
+    pattern = re.compile(rf"""^\s*\[{{0,2}}\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
     for number, line in enumerate(text.splitlines(), start=1):
         if pattern.match(line):
             return number
@@ -306,7 +320,10 @@ def _line_of(text: str, name: str) -> int:
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, tuple):
+    if isinstance(value, Mapping):
+        pairs = (f"{_toml(name)} = {_toml(entry)}" for name, entry in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, tuple | list):
         return f"[{', '.join(_toml(entry) for entry in value)}]"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')

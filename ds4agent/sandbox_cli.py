@@ -23,10 +23,14 @@ def add_parser(subparsers) -> None:
         help="run a command confined as the model's commands are",
         description="Run a command under the policy that the model's commands get. Exit code: "
         "the command's, 128 + n when signal n ended it, 125 when it could not be confined.",
-        usage="ds4-agent sandbox [--workspace DIR] [--mechanism bwrap|landlock] -- COMMAND...",
+        usage="ds4-agent sandbox [--workspace DIR] [--mechanism bwrap|landlock] "
+        "[--env NAME] -- COMMAND...",
     )
     parser.add_argument("--workspace", metavar="DIR", default=".", help="the writable folder")
     parser.add_argument("--mechanism", metavar="NAME", default="", help="default: the strongest")
+    parser.add_argument(
+        "--env", metavar="NAME", action="append", default=[], help="hand over a variable of ours"
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
     parser.set_defaults(run=run)
 
@@ -56,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
         signal.signal(number, stop)
     sys.stdout.flush()
     try:
-        result = sandbox.run_attached(command, cancel)
+        handed_over = {name: os.environ[name] for name in args.env if name in os.environ}
+        result = sandbox.run_attached(command, cancel, handed_over)
     except SandboxUnavailable as error:
         return _tell(f"not run: {error}. {error.hint}", _FAILED)
     for note in result.notes:

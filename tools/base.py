@@ -15,6 +15,7 @@ class Access(StrEnum):
     READ = "read"
     WRITE = "write"
     EXECUTE = "execute"
+    REMOTE = "remote"  # something outside of the workspace, by a server
     HISTORY = "history"  # the project's version history, which outlives an undo
 
 

@@ -64,7 +64,7 @@ class ApprovalPolicy:
         """Say what happens to a call.
 
         =======  ========  =======  =======================================  =========
-        mode     READ      WRITE    EXECUTE                                  HISTORY
+        mode     READ      WRITE    EXECUTE                                  others
         =======  ========  =======  =======================================  =========
         plan     allow     deny     deny                                     deny
         ask      allow     ask      ask                                      ask

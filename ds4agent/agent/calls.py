@@ -1,5 +1,6 @@
 """Carrying out the calls of one answer: show, ask, run, tell."""
 
+import dataclasses
 import logging
 import time
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ds4agent.events import (
     ToolCallReady,
     ToolFinished,
 )
+from ds4agent.extensions.hooks import Hooks
 from ds4agent.permissions.rules import Verdict
 from ds4agent.plain import one_line
 from engine.chat.format import ToolCall
@@ -52,7 +54,9 @@ class CallRunner:
         mailbox: Mailbox,
         stream: EventStream,
         is_headless: bool,
+        hooks: Hooks,
     ) -> None:
+        self._hooks = hooks
         self._toolbox = toolbox
         self._policy = policy
         self._mailbox = mailbox
@@ -94,7 +98,7 @@ class CallRunner:
                 refusal = self._ask(call_id, call, title, preview, tool.access)
                 if refusal:
                     return self._refuse(call_id, call, refusal)
-        return self._execute(call_id, call, tool.access, title)
+        return self._execute(call_id, call, tool.access, title, preview.subject)
 
     def skip(
         self, call_id: str, call: ToolCall, reason: str, *, is_shown: bool = False
@@ -134,15 +138,24 @@ class CallRunner:
         reason = answer.reason.strip()
         return f"refused by the user: {reason}" if reason else "refused by the user"
 
-    def _execute(self, call_id: str, call: ToolCall, access: Access, title: str) -> CallOutcome:
+    def _execute(
+        self, call_id: str, call: ToolCall, access: Access, title: str, subject: str
+    ) -> CallOutcome:
         self._stream.emit(PhaseChanged(Phase.TOOL, call.name))
         start_s = time.monotonic()
+        of_call = (call.name, access, subject, call.arguments, self._mailbox.cancel)
+        refusal = self._hooks.before(*of_call)
+        if refusal:
+            return self._refuse(call_id, call, refusal)
         result = self._toolbox.run(
             call.name,
             call.arguments,
             self._mailbox.cancel,
             lambda text: self._stream.tool_output(call_id, text),
         )
+        added = self._hooks.after(*of_call)
+        if added:
+            result = dataclasses.replace(result, text=result.text + added)
         self._tell(call_id, call, result, title, time.monotonic() - start_s)
         return CallOutcome(
             call.name,

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from ds4agent.events import Mode
+from ds4agent.extensions.hooks import Hook
+from ds4agent.extensions.settings import ServerSettings
 from ds4agent.permissions.file import PermissionFile
 from ds4agent.permissions.rules import OwnedRule
 from engine.sampler import SamplingOptions
@@ -33,6 +35,8 @@ class AgentSettings:
     max_rounds: int = 50  # answers of the model in one turn
     system_prompt_extra: str = ""  # appended to the system prompt
     auto_compact: bool = True  # make room unasked when the context is full
+    hooks: tuple[Hook, ...] = ()  # commands of the person around calls
+    servers: tuple[ServerSettings, ...] = ()  # MCP servers
     rules: tuple[OwnedRule, ...] = ()  # about calls, of the settings
     permission_file: PermissionFile | None = None  # the rules remembered for this project
     answer_schema: dict[str, Any] | None = None  # JSON schema that each answer is forced into

@@ -43,6 +43,8 @@ Everything else::
 
     Submit    idle: a turn. Loading or busy: QueueChanged; delivered as above. A message taken from
               the queue that the model could not read (interrupt) is put back: QueueChanged.
+    Undo Redo busy or loading: Notice, refused. Else FilesRestored, or a Notice that says why not.
+    ShowDiff  DiffShown, or a Notice.
     Save      PhaseChanged(SAVING) Saved(automatic=False), or a Notice; PhaseChanged(IDLE). Busy:
               after the turn.
     Load New  busy or loading: Notice, refused. Else Ready (with history), or Notice and the
@@ -64,17 +66,18 @@ import time
 from collections.abc import Callable
 
 from ds4agent import paths
-from ds4agent.agent.approval import ApprovalPolicy
 from ds4agent.agent.archive import Archive, session_list
 from ds4agent.agent.calls import CallRunner
 from ds4agent.agent.compaction import Compaction, CompactionCancelled
 from ds4agent.agent.conversation import Conversation, Progress
+from ds4agent.agent.equipment import Equipment
 from ds4agent.agent.event_stream import EventStream
+from ds4agent.agent.file_history import FileHistory
 from ds4agent.agent.loop import Turn, TurnReport
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.agent.mentions import expand
 from ds4agent.agent.meter import file_reporter, load_reporter, prefill_reporter
-from ds4agent.agent.prompt import is_small, system_text, tool_specs
+from ds4agent.agent.prompt import system_text
 from ds4agent.agent.saver import IDLE_S, Saver
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.errors import Ds4Error, explain, is_expected
@@ -84,6 +87,7 @@ from ds4agent.events import (
     Compact,
     EditPermissions,
     Event,
+    Fork,
     ListSessions,
     Load,
     Mode,
@@ -95,24 +99,24 @@ from ds4agent.events import (
     PhaseChanged,
     Quit,
     Ready,
+    Redo,
+    Rewind,
     Save,
+    ShowDiff,
     Start,
     Submit,
     TurnEnded,
+    Undo,
     Usage,
 )
 from engine.engine import Engine
 from engine.state import SyncReport
 from sessions.record import SessionRecord
 from sessions.store import SessionStore
-from tools.sandbox.probe import open_sandbox
-from tools.toolbox import Toolbox
 
 OpenEngine = Callable[[Callable[[int, int], None], threading.Event], Engine]
 
 _WARN_AT = 0.8  # share of the context
-_MAX_RESULT_BYTES = 32 << 10
-_MIN_RESULT_BYTES = 2 << 10
 _log = logging.getLogger(__name__)
 
 
@@ -142,10 +146,8 @@ class AgentWorker:
         self._engine: Engine | None = None
         self._archive: Archive | None = None
         self._conversation: Conversation | None = None
-        self._toolbox: Toolbox | None = None
-        self._make_toolbox: Callable[[], Toolbox] | None = None
-        self._policy: ApprovalPolicy | None = None
-        self._has_small_model = False
+        self._equipment: Equipment | None = None
+        self._files: FileHistory | None = None
 
     # --- any thread ---------------------------------------------------------------------------
 
@@ -211,12 +213,18 @@ class AgentWorker:
                 self._turn(text)
             case Save():
                 self._saver.on_request(self._conversation)
-            case Load(id_prefix):
-                self._load(id_prefix)
+            case Load():
+                self._load(command)
+            case Fork(name):
+                self._fork(name)
+            case Rewind():
+                self._rewind(command)
             case New():
                 self._new()
             case ListSessions():
                 self._list()
+            case Undo() | Redo() | ShowDiff():
+                self._files.obey(command)
             case Compact(wish):
                 self._compact(wish=wish)
             case EditPermissions(action, rule):
@@ -278,17 +286,16 @@ class AgentWorker:
         return latest
 
     def _prepare_tools(self, engine: Engine) -> None:
-        sandbox, report = open_sandbox(self._settings.cwd)
-        # A result may take a third of the context at three bytes a token.
-        limit = max(_MIN_RESULT_BYTES, min(_MAX_RESULT_BYTES, engine.info.ctx))
-        self._make_toolbox = lambda: Toolbox(self._settings.cwd, sandbox, report, limit)
-        self._toolbox = self._make_toolbox()
-        self._policy = ApprovalPolicy(
-            sandbox is not None, self._settings.rules, self._settings.permission_file
+        self._files = FileHistory(self._settings.cwd, self._stream)
+        self._equipment = Equipment(
+            self._settings,
+            engine.info,
+            self._mailbox.cancel,
+            lambda line: self._stream.emit(Notice(line, "warning")),
+            self._files.log,
         )
-        self._has_small_model = is_small(engine.info.n_params)
-        tools = tool_specs(self._toolbox.tools.values(), engine.info.n_params)
         text = system_text(self._settings.cwd, self._settings.system_prompt_extra)
+        tools = self._equipment.specs
         self._archive = Archive(engine, self._store, str(self._settings.cwd), text, tools)
         if self._store is not None:
             self._saver.use(self._archive)
@@ -306,9 +313,12 @@ class AgentWorker:
         self._stream.emit(PhaseChanged(Phase.PREFILL, "system prompt"))
         return prefill_reporter(self._stream, n_tokens)
 
-    def _load_ready(self, id_prefix: str) -> None:
+    def _load_ready(self, id_prefix: str, how: str = "") -> None:
         start_s = time.monotonic()
-        conversation, warning = self._archive.open(id_prefix, file_reporter(self._stream))
+        conversation, warning = self._archive.open(
+            id_prefix, file_reporter(self._stream), as_copy=how in ("copy", "read-only")
+        )
+        conversation.is_read_only = how == "read-only"
         if warning:
             self._stream.emit(Notice(warning, "warning"))
         report = SyncReport(len(conversation.transcript), 0)
@@ -317,9 +327,7 @@ class AgentWorker:
     def _replace(self, conversation: Conversation, report: SyncReport, seconds: float) -> None:
         info = self._engine.info
         if self._conversation is not None:
-            # What the model has read of which file belongs to the conversation that is left.
-            self._toolbox.close()
-            self._toolbox = self._make_toolbox()
+            self._equipment.renew()
         self._conversation = conversation
         self._saver.another_conversation()
         self._has_warned = False
@@ -328,7 +336,7 @@ class AgentWorker:
                 model=info.name,
                 quant=info.quant,
                 device=info.device,
-                sandbox=self._toolbox.sandbox_name,
+                sandbox=self._equipment.toolbox.sandbox_name,
                 mode=self._mailbox.mode,
                 context_tokens=len(conversation.transcript),
                 context_size=conversation.session.ctx,
@@ -345,9 +353,15 @@ class AgentWorker:
     # --- commands -----------------------------------------------------------------------------
 
     def _turn(self, text: str) -> None:
+        self._files.begin_turn(text)
         conversation = self._conversation
         runner = CallRunner(
-            self._toolbox, self._policy, self._mailbox, self._stream, self._settings.headless
+            self._equipment.toolbox,
+            self._equipment.policy,
+            self._mailbox,
+            self._stream,
+            self._settings.headless,
+            self._equipment.hooks,
         )
         turn = Turn(
             conversation,
@@ -359,11 +373,11 @@ class AgentWorker:
             self._make_room if self._settings.auto_compact else None,
             lambda message: expand(
                 message,
-                self._toolbox,
+                self._equipment.toolbox,
                 lambda line: self._stream.emit(Notice(line, "warning")),
             ),
             keep_results=lambda: self._saver.after_results(conversation),
-            is_small=self._has_small_model,
+            is_small=self._equipment.has_small_model,
         )
         reports: list[TurnReport] = []
         error = self._attempt(lambda: reports.append(turn.run(text)))
@@ -386,9 +400,39 @@ class AgentWorker:
             if error:
                 self._stream.emit(Notice(error, "error"))
 
-    def _load(self, id_prefix: str) -> None:
+    def _load(self, command: Load) -> None:
         self._saver.before_another(self._conversation)
-        self._load_ready(id_prefix)
+        if command.how == "prefill":
+            conversation, report = self._archive.open_text(
+                command.id, self._announce_again, self._mailbox.cancel
+            )
+            self._replace(conversation, report, report.seconds)
+        else:
+            self._load_ready(command.id, command.how)
+
+    def _fork(self, name: str) -> None:
+        self._saver.before_another(self._conversation)
+        left = self._archive.fork(self._conversation, name)
+        n_tokens = len(self._conversation.transcript)
+        self._replace(self._conversation, SyncReport(n_tokens, 0), 0.0)
+        self._stream.emit(Notice(f"This is the fork; /load {left[:8]} goes back to the other one"))
+
+    def _rewind(self, command: Rewind) -> None:
+        conversation = self._conversation
+        self._saver.before_another(conversation)
+        report = self._archive.go_back(
+            conversation,
+            command.n_turns,
+            command.may_prefill,
+            self._announce_again,
+            self._mailbox.cancel,
+        )
+        self._saver.after_rewind(conversation)
+        self._replace(conversation, report, report.seconds)
+
+    def _announce_again(self, n_tokens: int) -> Progress:
+        self._stream.emit(PhaseChanged(Phase.PREFILL, "reading again"))
+        return prefill_reporter(self._stream, n_tokens)
 
     def _new(self) -> None:
         self._saver.before_another(self._conversation)
@@ -432,11 +476,11 @@ class AgentWorker:
         self._stream.emit(done)
 
     def _edit_permissions(self, action: str, rule: str) -> None:
-        if self._policy is None:
+        if self._equipment is None:
             raise Ds4Error("there is no model, so there are no rules to change")
         if action:
-            self._policy.edit(action, rule)
-        self._stream.emit(PermissionList(self._policy.entries()))
+            self._equipment.policy.edit(action, rule)
+        self._stream.emit(PermissionList(self._equipment.policy.entries()))
 
     def _warn_when_full(self, usage: Usage) -> None:
         if not self._has_warned and usage.context_tokens > _WARN_AT * usage.context_size:
@@ -452,8 +496,10 @@ class AgentWorker:
     def _release(self) -> None:
         if self._archive is not None:
             self._archive.close()
-        if self._toolbox is not None:
-            self._toolbox.close()
+        if self._equipment is not None:
+            self._equipment.close()
+        if self._files is not None:
+            self._files.close()
         if self._engine is not None:
             self._engine.close()
 

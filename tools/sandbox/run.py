@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from tools.errors import SandboxUnavailable, ToolError
 from tools.sandbox.aftermath import check_after
@@ -106,18 +107,28 @@ class Sandbox:
             )
         return self._run(command, time.monotonic() + timeout_s, cancel, on_bytes, adjust=adjust)
 
-    def run_attached(self, program: Sequence[str], cancel: threading.Event) -> CommandResult:
+    def run_attached(
+        self,
+        program: Sequence[str],
+        cancel: threading.Event,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> CommandResult:
         """Run a program with our own standard streams, for as long as it takes.
 
         Args:
             program: its name or path, and its arguments.
             cancel: kills everything when set.
+            environment: variables that the person hands over to it, beside those of every command.
 
         Raises:
             SandboxUnavailable: it could not be confined; nothing was run.
         """
         command = f"exec {shlex.join(program)}"
-        return self._run(command, float("inf"), cancel, _drop, is_attached=True)
+
+        def adjust(policy: SandboxPolicy) -> SandboxPolicy:
+            return replace(policy, environment=(*policy.environment, *environment.items()))
+
+        return self._run(command, float("inf"), cancel, _drop, is_attached=True, adjust=adjust)
 
     def _run(
         self,
