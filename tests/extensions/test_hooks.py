@@ -12,8 +12,6 @@ from ds4agent.permissions.rules import Rule
 from tests.agent.conftest import call
 from tools.base import Access
 
-pytest_plugins = ["tests.agent.conftest"]
-
 
 def _hook(when: When, calls: str, run: str) -> Hook:
     return Hook(when, Rule.parse(calls), run, 20.0)

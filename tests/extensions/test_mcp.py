@@ -19,8 +19,6 @@ from tools.base import Access
 from tools.errors import ToolError
 from tools.toolbox import Toolbox
 
-pytest_plugins = ["tests.agent.conftest"]
-SERVER = Path(__file__).with_name("mcp_server.py")
 PROGRAM = (sys.executable, str(SERVER))
 
 
