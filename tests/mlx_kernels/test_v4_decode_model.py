@@ -104,7 +104,7 @@ def compare_states(cache: Any, there: Any) -> None:
             error <= np.maximum(allowed, FP8_STEP * np.abs(other)) if is_grid else error <= allowed
         )
         assert near.all(), name
-        assert (error > allowed).mean() < 0.01, name  # steps of the grid are rare
+        assert (error > allowed).mean() < 0.02, name  # steps of the grid are rare
 
 
 def test_a_position_that_was_taken_back_gives_the_same_bits(model, expected):
