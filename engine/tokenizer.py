@@ -12,6 +12,7 @@ Three kinds of tokens are kept apart, because a conversation is only as safe as 
   writes them as part of its answer, so they do have bytes.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Self
 
@@ -196,6 +197,18 @@ class Tokenizer:
             else:
                 ids.append(part)
         return ids
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """Encode what ``render`` gave: names of control and markup tokens become these tokens.
+
+        So text that only spells such a name is taken for the token. Use the ids themselves where
+        they are known.
+        """
+        names = sorted(self._special, key=len, reverse=True)
+        parts = re.split("|".join(f"({re.escape(name)})" for name in names), text) if names else []
+        return self.encode_segments(
+            self._special.get(part, part) for part in parts or [text] if part
+        )
 
     def _encode_all(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text."""

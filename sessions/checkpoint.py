@@ -85,7 +85,7 @@ class Checkpoint:
         if self.is_stripped:
             raise TextOnly(
                 "only its text was kept",
-                f"Load it with --prefill: its {self.header.tokens} tokens are then read again.",
+                f"/load ID prefill opens it: its {self.header.tokens} tokens are read again.",
             )
         digest: Digest | None = BackgroundDigest(hashlib.sha256()) if sha256 else None
         watched = WatchedFile(self.file, self.header.payload_bytes, progress, digest)

@@ -15,6 +15,7 @@ from sessions.journal import Boundary, Journal, JournalError
 from sessions.kvc import FLAG_TITLE, FLAG_TOOL_MAP, Reason
 from sessions.locks import owner_of
 from sessions.record import SessionRecord
+from sessions.safe_file import plain_errors
 from sessions.streams import Progress
 
 LIST_HINT = "List the sessions and choose another one."
@@ -227,6 +228,39 @@ def _restored(
         events=past.events if past else (),
         notes=tuple(notes),
         is_orphaned=found.is_orphaned or (found.live is not None and live is None),
+    )
+
+
+def outline(record: SessionRecord, state: SessionState, text: bytes) -> Restored:
+    """Return what ``restore`` gives for a session whose tokens are known, without its rows.
+
+    Args:
+        record: of the session.
+        state: its tokens; the rest is not looked at.
+        text: the rendering of the tokens.
+
+    Raises:
+        CheckpointError: it has other tokens, or is damaged.
+    """
+    with plain_errors("open the session", record.path), checkpoint.opened(record.path) as opened:
+        own_stamp = stamp(opened)
+        found = find_journal(record.path, own_stamp, verify=True)
+        last = found.live.last.tokens if found.live is not None else opened.header.tokens
+    if last != len(state.tokens):
+        raise CheckpointError(
+            f"the session has {last} tokens, expected {len(state.tokens)}", LIST_HINT
+        )
+    past = found.live or found.spent
+    return Restored(
+        record=record,
+        state=state,
+        text=text,
+        stamp=own_stamp,
+        journal=found.live,
+        boundaries=past.boundaries if past else (),
+        events=past.events if past else (),
+        notes=(),
+        is_orphaned=found.is_orphaned,
     )
 
 

@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ds4agent.agent.conversation import Conversation, Progress
+from ds4agent.agent.going_back import go_back
 from ds4agent.agent.keeping import Keeping
+from ds4agent.agent.rereading import tokens_to_read
+from ds4agent.errors import Ds4Error
 from ds4agent.events import HistoryEntry, Saved, SessionList, SessionSummary
 from ds4agent.plain import one_line
 from engine.chat.format import System, ToolSpec
@@ -15,10 +18,10 @@ from engine.engine import Engine
 from engine.errors import StateMismatch
 from engine.state import SessionState, SyncReport
 from sessions.errors import CheckpointError
+from sessions.fork import fork
 from sessions.store import SessionStore
 
 _LIST_HINT = "`ds4-agent sessions list` shows what there is."
-_MODEL_HINT = "Start with the model it was made with, or begin a new conversation."
 
 
 class Archive:
@@ -102,7 +105,7 @@ class Archive:
             raise StateMismatch(
                 f"session {record.id[:8]} was made with {record.model or 'another model'} "
                 f"(weights {record.fingerprint[:8]}, loaded are {fingerprint[:8]})",
-                _MODEL_HINT,
+                f"/load {record.id[:8]} prefill reads its {record.tokens:,} tokens with this one.",
             )
         warnings = []
         lock = None
@@ -143,6 +146,71 @@ class Archive:
             warnings.append(self._require_keeping().adopt(restored, lock, conversation))
         conversation.saved_tokens = conversation.transcript
         return conversation, " ".join(filter(None, warnings))
+
+    def open_text(
+        self, id_prefix: str, announce: Callable[[int], Progress], cancel: threading.Event
+    ) -> tuple[Conversation, SyncReport]:
+        """Open a saved conversation by reading its text again; what comes is kept as another one.
+
+        For a state that is gone, or that another model made. Where the vocabulary is the same,
+        the very tokens are read; else the text, if it is in this model's chat format.
+
+        Args:
+            id_prefix: the first digits of its id.
+            announce: called with the tokens to be read; returns the progress callback.
+            cancel: set to stop; nothing is opened then.
+
+        Raises:
+            CheckpointError: there is none, or it is damaged.
+            StateMismatch: its text is in another chat format.
+            ContextFull: it does not fit.
+        """
+        record, tokens = tokens_to_read(self._engine, self._require_store(), id_prefix)
+        head = self._head_state
+        if head is not None and tokens[: len(head.tokens)] == head.tokens:
+            session = self._engine.restore(head)
+        else:
+            session = self._engine.new_session()
+        n_new = len(tokens) - session.common_prefix(tokens)
+        report = session.sync(tokens, announce(n_new), cancel)
+        if report.cancelled:
+            raise Ds4Error("stopped before all of it was read; nothing was opened")
+        self.close()
+        conversation = Conversation(session, self._engine.chat, self._tools, self._head, tokens)
+        conversation.title = record.title
+        conversation.created_at = record.created_at or int(time.time())
+        return conversation, report
+
+    def go_back(
+        self,
+        conversation: Conversation,
+        n_turns: int,
+        may_prefill: bool,
+        announce: Callable[[int], Progress],
+        cancel: threading.Event,
+    ) -> SyncReport:
+        """Take back the last turns; see ``going_back.go_back``."""
+        return go_back(
+            conversation,
+            n_turns,
+            may_prefill=may_prefill,
+            store=self._store,
+            head_state=self._head_state or self._load_head(),
+            announce=announce,
+            cancel=cancel,
+        )
+
+    def fork(self, conversation: Conversation, name: str) -> str:
+        """Go on in a fork of a conversation that is on the disk; return the id that is left.
+
+        Raises:
+            CheckpointError: it is not on the disk, or the fork can't be written.
+        """
+        left = conversation.id
+        if not left:
+            raise CheckpointError("there is nothing on the disk to fork", "Say something first.")
+        self._require_keeping().move_to(fork(self._require_store(), left, name), conversation)
+        return left
 
     def keep(
         self,

@@ -46,6 +46,7 @@ class Conversation:
         self.id = ""  # of the saved file, "" before the first save
         self.title = ""
         self.created_at = 0  # Unix seconds of the first message
+        self.is_read_only = False  # nothing of it is ever written
         self.compacted_tokens = 0  # how many there were after the last compaction, 0 without one
         self.saved_tokens: tuple[int, ...] = ()  # the transcript as it is on disk
         self._live = self.transcript  # what the session should hold, the open turn included
@@ -68,7 +69,8 @@ class Conversation:
     @property
     def is_saved(self) -> bool:
         """True when the transcript is on disk, or there is nothing to keep."""
-        return not self.has_messages or self.saved_tokens == self.transcript
+        is_kept = self.has_messages and not self.is_read_only
+        return not is_kept or self.saved_tokens == self.transcript
 
     def render(self, items: Sequence[Item]) -> list[int]:
         """Return the tokens of the next part of the conversation."""
@@ -112,6 +114,10 @@ class Conversation:
         self.id = ""
         self.created_at += 1  # title and moment make the id, and this one needs another
         self.saved_tokens = ()
+
+    def go_back_to(self, n_tokens: int) -> None:
+        """Take back what came after the first tokens; the session has done so already."""
+        self.transcript = self._live = self.transcript[:n_tokens]
 
     def drop_open_turn(self) -> None:
         """Forget what was added after the last legal place."""

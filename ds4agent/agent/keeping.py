@@ -8,16 +8,19 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ds4agent.agent.conversation import Conversation
 from ds4agent.events import Saved
 from engine.engine import Engine
-from sessions import folder
+from engine.state import SessionState
+from sessions import folder, session_file
 from sessions.errors import CheckpointError
 from sessions.identity import normalise_title, session_id
 from sessions.journal import tokens_sha256
 from sessions.keeper import Keeper
 from sessions.locks import SessionLock
-from sessions.record import SessionMeta
+from sessions.record import SessionMeta, SessionRecord
 from sessions.session_file import Restored
 from sessions.store import SessionStore
 from sessions.streams import Progress
@@ -167,6 +170,31 @@ class Keeping:
             return f"What comes now may not be kept: {error}. {error.hint}".strip()
         conversation.session.mark()
         return ""
+
+    def move_to(self, record: SessionRecord, conversation: Conversation) -> None:
+        """Keep a conversation under another id that has all of it already: a fork.
+
+        Raises:
+            CheckpointError: it can't be opened. The conversation is kept where it was.
+        """
+        lock = self.lock(record.id)
+        state = SessionState(
+            record.family,
+            record.fingerprint,
+            record.ctx,
+            conversation.transcript,
+            np.zeros(0, np.float32),
+        )
+        try:
+            restored = session_file.outline(
+                record, state, self._engine.tokenizer.render(conversation.transcript)
+            )
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+        conversation.id, conversation.created_at = record.id, record.created_at
+        self.adopt(restored, lock, conversation)
 
     def release(self) -> None:
         """Let other programs open the conversation."""

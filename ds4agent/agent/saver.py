@@ -88,8 +88,15 @@ class Saver:
             return
         if self._archive is None:
             raise Ds4Error("saved conversations are switched off", "Start without --no-save.")
+        if conversation.is_read_only:
+            raise Ds4Error("this conversation is open read-only", "Load it as a copy to keep it.")
         self._stream.emit(PhaseChanged(Phase.SAVING))
         self._stream.emit(self._save(conversation, automatic=False))
+
+    def after_rewind(self, conversation: Conversation) -> None:
+        """Keep that turns were taken back."""
+        if self._archive is not None and conversation.id:
+            self._tell(self._attempt(lambda: self._keep(conversation, "rewind")))
 
     def before_another(self, conversation: Conversation) -> None:
         """Keep what is not kept before another conversation takes its place.

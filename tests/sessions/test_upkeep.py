@@ -58,7 +58,7 @@ def test_a_stripped_session_keeps_text_title_and_facts(store: SessionStore) -> N
         assert opened.text() == TEXT and opened.token_ids() == ()
     with pytest.raises(TextOnly, match="only its text was kept") as caught:
         store.load(saved.id)
-    assert "3 tokens are then read again" in caught.value.hint
+    assert "3 tokens are read again" in caught.value.hint
     with pytest.raises(CheckpointError, match="has no state to drop"):
         upkeep.strip(store, saved.id)
     save(store, seed=3)  # a later save brings the state back
