@@ -12,13 +12,18 @@ from ds4agent.events import (
     Command,
     Compact,
     EditPermissions,
+    Fork,
     ListSessions,
     Load,
     Mode,
     New,
     Quit,
+    Redo,
+    Rewind,
     Save,
     SetMode,
+    ShowDiff,
+    Undo,
 )
 
 
@@ -52,6 +57,23 @@ def _mode(argument: str) -> Command | None:
         raise UsageError(f"/mode {argument}: expected one of {names}") from error
 
 
+def _load(argument: str) -> Command:
+    identifier, _, how = argument.partition(" ")
+    how = how.strip().lower()
+    if how and how not in _LOAD_WAYS:
+        raise UsageError(f"/load {argument}: expected {', '.join(_LOAD_WAYS)} behind the ID")
+    return Load(identifier, how)
+
+
+def _rewind(argument: str) -> Command:
+    words = argument.lower().split()
+    may_prefill = words[-1:] == ["prefill"]
+    number = " ".join(words[: len(words) - may_prefill]) or "1"
+    if not (number.isascii() and number.isdecimal()) or int(number) < 1:
+        raise UsageError(f"/rewind {argument}: expected a number of turns, e.g. /rewind 2")
+    return Rewind(int(number), may_prefill)
+
+
 def _permissions(argument: str) -> Command:
     action, _, rule = argument.partition(" ")
     action = action.lower()
@@ -65,7 +87,15 @@ def _permissions(argument: str) -> Command:
     return EditPermissions(action, rule.strip())
 
 
+_LOAD_WAYS = ("copy", "read-only", "prefill")
 _PERMISSION_ACTIONS = ("allow", "ask", "deny", "remove")
+
+
+def _diff(argument: str) -> Command | None:
+    if argument not in ("", "all"):
+        raise UsageError(f"/diff {argument}: expected nothing or all")
+    return ShowDiff(bool(argument))
+
 
 COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("help", "show commands and keys", lambda _: None),
@@ -73,10 +103,24 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(
         "load",
         "open a saved conversation; the first digits of its id are enough",
-        Load,
-        argument="ID",
+        _load,
+        argument="ID HOW",
         is_required=True,
         aliases=("switch",),
+        when_busy=False,
+    ),
+    SlashCommand(
+        "fork",
+        "go on in a copy; this conversation stays as it is",
+        Fork,
+        argument="NAME",
+        when_busy=False,
+    ),
+    SlashCommand(
+        "rewind",
+        "take back the last N turns; files that they changed stay as they are",
+        _rewind,
+        argument="N",
         when_busy=False,
     ),
     SlashCommand("list", "show the saved conversations", lambda _: ListSessions()),
@@ -87,6 +131,18 @@ COMMANDS: tuple[SlashCommand, ...] = (
         _mode,
         argument="MODE",
         choices=tuple(mode.value for mode in Mode),
+    ),
+    SlashCommand(
+        "undo", "take back what the last turn did to files", lambda _: Undo(), when_busy=False
+    ),
+    SlashCommand("redo", "do again what was undone", lambda _: Redo(), when_busy=False),
+    SlashCommand(
+        "diff",
+        "show what the last turn changed, or all turns",
+        _diff,
+        argument="ALL",
+        choices=("all",),
+        when_busy=False,
     ),
     SlashCommand(
         "compact",

@@ -298,6 +298,23 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True)
+class FilesRestored:
+    """What a turn changed was taken back, or done again."""
+
+    action: str  # "undone", "redone"
+    title: str  # the message of the turn, or of the newest of several
+    paths: tuple[str, ...]
+    not_covered: tuple[str, ...] = ()  # changed by the turn too, but their content was not kept
+
+
+@dataclass(frozen=True, slots=True)
+class DiffShown:
+    """What the agent changed, as a unified diff."""
+
+    diff: str
+
+
+@dataclass(frozen=True, slots=True)
 class PermissionEntry:
     """One rule about calls; see ``ds4agent.permissions.rules``."""
 
@@ -345,6 +362,8 @@ Event = (
     | ModeChanged
     | PermissionList
     | Compacted
+    | FilesRestored
+    | DiffShown
     | Closed
 )
 
@@ -377,9 +396,30 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Open a saved conversation. ``id`` is a unique prefix of its id."""
+    """Open a saved conversation. ``id`` is a unique prefix of its id.
+
+    ``how`` is "" to go on with it; "copy" to leave it as it is and keep what comes as another one;
+    "read-only" to look at it, nothing is kept; "prefill" to read its text again where its state is
+    gone or of another model.
+    """
 
     id: str
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Go on in a copy, which is called ``name``; the conversation stays as it is."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """Take back the last turns. Where that costs reading tokens again, it has to be allowed."""
+
+    n_turns: int = 1
+    may_prefill: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +447,23 @@ class Compact:
 
 
 @dataclass(frozen=True, slots=True)
+class Undo:
+    """Take back what the last turn did to files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redo:
+    """Do again what was undone last."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowDiff:
+    """Ask for a ``DiffShown``: of the last turn that changed files, or of this whole run."""
+
+    is_whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EditPermissions:
     """Change the rules of this project, and ask for a ``PermissionList``."""
 
@@ -429,11 +486,16 @@ Command = (
     | Answer
     | Save
     | Load
+    | Fork
+    | Rewind
     | New
     | ListSessions
     | SetMode
     | EditPermissions
     | Compact
+    | Undo
+    | Redo
+    | ShowDiff
     | TakeBackQueued
     | Quit
 )

@@ -17,6 +17,7 @@ from ds4agent.events import (
     Command,
     Compact,
     EditPermissions,
+    Fork,
     ListSessions,
     Load,
     Mode,
@@ -27,10 +28,14 @@ from ds4agent.events import (
     PhaseChanged,
     QueueChanged,
     Quit,
+    Redo,
+    Rewind,
     Save,
     SetMode,
+    ShowDiff,
     Submit,
     TakeBackQueued,
+    Undo,
 )
 
 
@@ -87,7 +92,9 @@ class Mailbox:
                     if self._queued:
                         self._queued.pop()
                         self._tell_queue()
-                case Load() | New():
+                case Load() | Fork() | Rewind() | New():
+                    self._replace(command)
+                case Undo() | Redo() | ShowDiff():
                     self._replace(command)
                 case Save() | ListSessions() | EditPermissions() | Compact():
                     self._defer(command)
@@ -127,7 +134,7 @@ class Mailbox:
         if self._state is _State.IDLE:
             self._begin(command)
         elif self._state is _State.FAILED:
-            self._stream.emit(Notice("There is no model; no conversation can be opened", "error"))
+            self._stream.emit(Notice("There is no model, so there is no conversation", "error"))
         else:
             reason = (
                 "the model is loading" if self._state is _State.LOADING else "a turn is running"
