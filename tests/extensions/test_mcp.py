@@ -19,6 +19,7 @@ from tools.base import Access
 from tools.errors import ToolError
 from tools.toolbox import Toolbox
 
+SERVER = Path(__file__).with_name("mcp_server.py")
 PROGRAM = (sys.executable, str(SERVER))
 
 
