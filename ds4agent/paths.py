@@ -29,6 +29,11 @@ def kvcache_dir() -> Path:
     return ds4_folder() / "kvcache"
 
 
+def undo_dir() -> Path:
+    """Return the folder that keeps what files were before the agent changed them."""
+    return ds4_folder() / "undo"
+
+
 def models_dir() -> Path:
     """Return the folder that ``models pull`` writes to.
 

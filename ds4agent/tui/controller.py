@@ -9,7 +9,9 @@ from ds4agent.events import (
     ApprovalNeeded,
     Closed,
     Compacted,
+    DiffShown,
     Event,
+    FilesRestored,
     GenerationProgress,
     LoadProgress,
     MalformedCall,
@@ -39,6 +41,7 @@ from ds4agent.tui.plain import count, one_line, visible
 from ds4agent.tui.widgets.answer import Answer
 from ds4agent.tui.widgets.approval import ApprovalPanel
 from ds4agent.tui.widgets.composer import Composer
+from ds4agent.tui.widgets.diff_block import DiffBlock
 from ds4agent.tui.widgets.history import recipes
 from ds4agent.tui.widgets.notice import NoticeLine
 from ds4agent.tui.widgets.queue_preview import QueuePreview
@@ -49,6 +52,7 @@ from ds4agent.tui.widgets.tool_card import Call, CallState, ToolCard
 from ds4agent.tui.widgets.transcript import Transcript
 from ds4agent.tui.widgets.user_message import UserMessage
 
+_MAX_PATHS = 12  # named one by one
 _BELL_AFTER_S = 20.0  # a turn this long ends with a bell when the terminal has lost the focus
 _BUSY = {Phase.PREFILL, Phase.GENERATING, Phase.TOOL, Phase.APPROVAL, Phase.COMPACTING}
 
@@ -137,6 +141,10 @@ class Controller:
             case Compacted():
                 status.context_tokens = event.tokens_after
                 await self.say(_compacted_lines(event))
+            case FilesRestored():
+                await self.say(_restored_lines(event))
+            case DiffShown(diff):
+                await self._add(DiffBlock(diff))
             case PermissionList():
                 await self.say(_permission_lines(event))
             case ModeChanged(mode):
@@ -349,6 +357,16 @@ def _compacted_lines(event: Compacted) -> str:
         f"{event.seconds:.1f} s.{kept}"
     )
     return f"{line}\n{visible(event.summary)}" if event.summary else line
+
+
+def _restored_lines(event: FilesRestored) -> str:
+    line = f"{event.action.capitalize()}: {one_line(event.title)}\n"
+    line += "\n".join(f"  {one_line(path)}" for path in event.paths[:_MAX_PATHS])
+    if len(event.paths) > _MAX_PATHS:
+        line += f"\n  and {len(event.paths) - _MAX_PATHS} more"
+    if event.not_covered:
+        line += f"\nNot covered, so left as they are: {one_line(', '.join(event.not_covered))}"
+    return line
 
 
 def _permission_lines(event: PermissionList) -> str:

@@ -57,6 +57,9 @@ class UndoLog:
         self._number = self._journal.next_number()
         self._title = ""
         self._last: Snapshot | None = None
+        self.problem = (
+            ""  # why something was not recorded, for the person; whoever tells it clears it
+        )
 
     def close(self) -> None:
         """Release the workspace, and forget what is too old or too much."""
@@ -77,11 +80,19 @@ class UndoLog:
         Args:
             paths: the files it may change, relative to the workspace; None for any.
         """
-        before = self._states(paths)
+        try:
+            before = self._states(paths)
+        except OSError as error:  # no room, no right to write: the work goes on, and it is told
+            self.problem = f"changes cannot be undone: {error.strerror} ({error.filename})"
+            yield
+            return
         try:
             yield
         finally:
-            self._record(before, self._states(paths))
+            try:
+                self._record(before, self._states(paths))
+            except OSError as error:
+                self.problem = f"a change cannot be undone: {error.strerror} ({error.filename})"
 
     def absorb(self) -> None:
         """Record what background jobs changed since the last look, as part of this turn.

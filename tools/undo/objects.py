@@ -29,7 +29,8 @@ class ObjectStore:
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(digest)
         if not path.exists():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (self._folder.parent, self._folder, path.parent):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary = path.with_name(f".{secrets.token_hex(6)}.tmp")
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(fd, "wb") as file:

@@ -17,10 +17,13 @@ def state_at(root_fd: int, path: str, keep: Callable[[bytes], str] | None = None
     """Return what is at a path now, None for nothing; ``keep`` as in ``read_state``."""
     relative = PurePosixPath(path)
     try:
-        with _folder(root_fd, relative.parent) as fd:
-            return read_state(fd, relative.name, keep)
+        fd = _open_folder(root_fd, relative.parent)
     except OSError:
         return None
+    try:
+        return read_state(fd, relative.name, keep)
+    finally:
+        os.close(fd)
 
 
 def restore(
@@ -117,12 +120,19 @@ def _depth(path: str) -> tuple[int, str]:
 
 @contextmanager
 def _folder(root_fd: int, folder: PurePosixPath) -> Iterator[int]:
-    fd = os.dup(root_fd)
+    fd = _open_folder(root_fd, folder)
     try:
-        for part in folder.parts:
-            step = os.open(part, _FLAGS, dir_fd=fd)
-            os.close(fd)
-            fd = step
         yield fd
     finally:
         os.close(fd)
+
+
+def _open_folder(root_fd: int, folder: PurePosixPath) -> int:
+    fd = os.dup(root_fd)
+    for part in folder.parts:
+        try:
+            step = os.open(part, _FLAGS, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = step
+    return fd

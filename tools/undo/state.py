@@ -70,6 +70,7 @@ def read_state(
         return State("file")
     if data is None:
         return State("file", "", mode)
+    # Outside of the block above: that a content cannot be kept is another failure.
     return State("file", keep(data) if keep else hashlib.sha256(data).hexdigest(), mode)
 
 

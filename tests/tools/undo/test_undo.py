@@ -292,3 +292,14 @@ def test_diff_shows_text_and_names_the_rest(log: UndoLog, root: Path) -> None:
     assert "+++ /dev/null" in diff and "-was" in diff
     assert "--- /dev/null\n+++ t\n" in diff and "+b" in diff
     assert "bin: created" in diff and "+link to t" in diff
+
+
+def test_change_that_cannot_be_kept_goes_on_and_is_told(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "undo").write_text("a file where the folder should be", encoding="utf-8")
+    log = UndoLog(tmp_path / "undo/log", root)
+    (root / "a").write_text("old", encoding="utf-8")
+    log.begin_turn("turn")
+    with log.step(["a"]):
+        (root / "a").write_text("new", encoding="utf-8")
+    assert (root / "a").read_text(encoding="utf-8") == "new"
+    assert "cannot be undone: Not a directory" in log.problem
