@@ -338,6 +338,8 @@ def _subcommand(arguments: list[str]) -> int:
     showing = actions.add_parser("show", help="every setting and its value")
     showing.add_argument("--origin", action="store_true", help="say where each value comes from")
     showing.set_defaults(run=_show_config)
+    schema = actions.add_parser("events", help="the JSON schema of --output-format stream-json")
+    schema.set_defaults(run=_show_event_schema)
     doctor.add_parser(subparsers)
     sandbox_cli.add_parser(subparsers)
     args = parser.parse_args(arguments)
@@ -348,6 +350,15 @@ def _subcommand(arguments: list[str]) -> int:
 
 def _show_config(args: argparse.Namespace) -> int:
     sys.stdout.write(show(load_config(Path.cwd()), with_origin=args.origin))
+    return 0
+
+
+def _show_event_schema(args: argparse.Namespace) -> int:
+    import json
+
+    from ds4agent.event_schema import event_schema
+
+    print(json.dumps(event_schema(), indent=2, ensure_ascii=False))
     return 0
 
 

@@ -15,7 +15,7 @@
 ``stream-json``
     One object a line for every event of ``ds4agent.events``: its fields, and ``type`` with the
     event's name in snake case (``ready``, ``turn_started``, ``text_delta``, ``tool_finished``,
-    ...). The last line is the object of ``json``.
+    ...). The last line is the object of ``json``. ``ds4-agent config events`` prints the schema.
 
 Exit codes: 0 done, 1 error or a limit, 3 refused, 130 interrupted.
 """
@@ -58,7 +58,7 @@ EXIT_CODES = {
     Outcome.INTERRUPTED: 130,
 }
 FORMATS = ("text", "json", "stream-json")
-_USAGE_FIELDS = (
+USAGE_FIELDS = (
     "reused_tokens",
     "prefilled_tokens",
     "generated_tokens",
@@ -212,7 +212,7 @@ class _Run:
             "outcome": self._outcome().value,
             "result": self._text,
             "session_id": self._session_id,
-            "usage": {name: getattr(usage, name) for name in _USAGE_FIELDS},
+            "usage": {name: getattr(usage, name) for name in USAGE_FIELDS},
             "model": self._model,
             "tool_calls": self._calls,
             "duration_s": round(time.monotonic() - self._start_s, 3),
@@ -254,8 +254,12 @@ class _Run:
 
 def event_object(event: Event) -> dict[str, Any]:
     """Return an event as JSON-ready data: ``type`` in snake case, then its fields."""
-    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
-    return {"type": name, **dataclasses.asdict(event)}
+    return {"type": event_name(type(event)), **dataclasses.asdict(event)}
+
+
+def event_name(kind: type) -> str:
+    """Return what ``type`` says of an event: ``tool_finished`` for ``ToolFinished``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def _discard(stream: TextIO) -> None:
