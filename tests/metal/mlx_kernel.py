@@ -110,6 +110,7 @@ class HarnessKernel:
             init_value=init_value,
         )
         outputs, report = kernel.run(**arguments, verbose=verbose)
+        arguments["inputs"] = [_kept(array) for array in arrays]
         self._harness.launches.append(Launch(kernel, arguments, outputs, report))
         if report.error:
             raise KernelFault(f"{kernel.name} ({kernel.build}): {report.error}")
@@ -117,3 +118,14 @@ class HarnessKernel:
             mx.array(output).view(mx.bfloat16) if dtype == mx.bfloat16 else mx.array(output)
             for output, dtype in zip(outputs, output_dtypes, strict=True)
         ]
+
+
+def _kept(array: np.ndarray) -> np.ndarray:
+    """A copy with the same strides: MLX may write to the memory of an array that is not used."""
+    if array.size == 0 or min(array.strides, default=0) < 0:
+        return array.copy()
+    span = 1 + sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // (
+        array.itemsize
+    )
+    items = np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,))
+    return np.lib.stride_tricks.as_strided(items.copy(), array.shape, array.strides)

@@ -31,6 +31,8 @@ class Run(NamedTuple):
 
     comparisons: Sequence[Comparison]
     traffic: Mapping[str, Traffic] = {}  # by the kernel's ``name`` as given to metal_kernel
+    # Kernel -> outputs that are not written as a whole: stand-ins, room behind the last row.
+    unwritten: Mapping[str, tuple[str, ...]] = {}
 
 
 class Case(NamedTuple):
