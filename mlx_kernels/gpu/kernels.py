@@ -103,8 +103,8 @@ KERNELS = {
             _TILE,
             "matmul_gate_up.cu",
             (
-                *("x", "x_scales", *_planes("gate_"), *_planes("up_"), "table", "scaling", "sizes"),
-                *("order", "tiles", "weights", "clamp"),
+                *("x", "x_scales", *_planes("gate_"), *_planes("up_"), "table"),
+                *("gate_scaling", "up_scaling", "sizes", "order", "tiles", "weights", "clamp"),
             ),
             "out",
             ("K", "NT", "WARPS"),

@@ -29,12 +29,16 @@ class PlanarWeight:
     planes: tuple[mx.array, mx.array, mx.array, mx.array]  # uint8, flat; 16 zeros for none
     table: mx.array  # uint32
     sizes: mx.array  # int32: R, C (see ``pair``)
-    scaling: mx.array | None = None  # [2] float32, of the tile product; see ``with_scaling``
+    scaling: mx.array | None = (
+        None  # begins with [2] float32, of the tile product; see ``with_scaling``
+    )
 
     @classmethod
-    def of(cls, parts: Sequence[PackedMatrix]) -> "PlanarWeight":
+    def of(
+        cls, parts: Sequence[PackedMatrix], formats: Collection[int] = FORMATS.keys()
+    ) -> "PlanarWeight":
         """Take over matrices that have a kernel and stack; see ``to_planar``."""
-        planar = to_planar(parts)
+        planar = to_planar(parts, formats)
         planes = [mx.array(_or_zeros(getattr(planar, name))) for name in PLANES]
         table, sizes = _table(planar.type_id), pair(*planar.shape)
         return cls(planar.type_id, planar.shape, tuple(planes), table, sizes).evaluated()
@@ -67,7 +71,7 @@ def kernel_type(
 
     ``formats``: what the device's kernels read, by default those of CUDA.
     """
-    planar = planar_type(type_id, n_columns)
+    planar = planar_type(type_id, n_columns, formats)
     return planar if planar in formats and n_columns % _MIN_COLUMNS == 0 else None
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import mlx.core as mx
 
-from mlx_kernels.gpu.constants import scalar
+from mlx_kernels.gpu.constants import on_device, scalar
 from mlx_kernels.gpu.grouping import Groups, grouped
 from mlx_kernels.gpu.kernels import CudaKernels
 from mlx_kernels.gpu.planar_weight import PlanarWeight
@@ -49,7 +49,6 @@ def tile_gate_up(
     x: tuple[mx.array, mx.array],
     gate: PlanarWeight,
     up: PlanarWeight,
-    scaling: mx.array,
     groups: Groups,
     weights: mx.array,
     clamp: float | None,
@@ -58,8 +57,7 @@ def tile_gate_up(
 
     Args:
         x: ``halves`` of [T, C].
-        gate, up: [E F, C] of one type.
-        scaling: [4] float32, see ``with_scaling``: of gate, then of up.
+        gate, up: [E F, C] of one type; with scaling.
         groups: The choices, expert by expert.
         weights: [T, K], of each choice.
     """
@@ -69,8 +67,8 @@ def tile_gate_up(
         "tile_gate_up",
         gate.type_id,
         [
-            *(*x, *gate.planes, *up.planes, gate.table, scaling, _integers(n_hidden, n_columns)),
-            *(groups.order, groups.tiles, weights),
+            *(*x, *gate.planes, *up.planes, gate.table, gate.scaling, up.scaling),
+            *(_integers(n_hidden, n_columns), groups.order, groups.tiles, weights),
             scalar(float("inf") if clamp is None else clamp),
         ],
         {"K": weights.shape[1], "NT": n_tile, "WARPS": _WARPS},
@@ -135,10 +133,7 @@ def experts_in_tiles(
     n_experts = down.shape[0] // x.shape[1]
     n_rows = tile_rows(n_positions * n_chosen, n_experts)
     groups = grouped(expert_ids, n_experts, n_rows)
-    scaling = mx.concatenate([gate.scaling, up.scaling])
-    hidden = tile_gate_up(
-        kernels, halves(kernels, x), gate, up, scaling, groups, expert_weights, clamp
-    )
+    hidden = tile_gate_up(kernels, halves(kernels, x), gate, up, groups, expert_weights, clamp)
     by_choice = tile_product(kernels, halves(kernels, hidden), down, groups)
     return by_choice.reshape(n_positions, n_chosen, -1).sum(axis=1)
 
@@ -148,8 +143,6 @@ def _shared_bytes(n_tile: int) -> int:
     return _TABLE_BYTES + n_tile * 8 * 4 + 2 * _STEPS * (n_tile * 8 * 64 + 16)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _integers(*values: int) -> mx.array:
-    array = mx.array(values, mx.int32)
-    mx.eval(array)
-    return array
+    return on_device(values, mx.int32)

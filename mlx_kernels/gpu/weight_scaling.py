@@ -9,6 +9,7 @@ from math import frexp, isfinite
 
 import mlx.core as mx
 
+from mlx_kernels.gpu.constants import on_device
 from mlx_kernels.gpu.planar_weight import PlanarWeight
 
 _MXFP4 = 39
@@ -29,7 +30,7 @@ _MOST = 100  # of the exponent, both ways: normal floats
 
 
 def with_scaling(weight: PlanarWeight) -> PlanarWeight:
-    """The same weight with ``scaling``, evaluated: the factor s of the weights, and 1 / s."""
+    """The same weight with ``scaling``: the factor s of the weights, and 1 / s."""
     factors = weight.planes[3]
     if weight.type_id == _MXFP4:
         exponent = _TARGET_OF_POWERS - (int(factors.max().item()) - 127)
@@ -47,8 +48,7 @@ def with_scaling(weight: PlanarWeight) -> PlanarWeight:
         # 2^(e - 1) <= bound < 2^e.
         exponent = _TARGET - _exponent(bound)
     exponent = max(-_MOST, min(_MOST, exponent))
-    scaling = mx.array([2.0**exponent, 2.0**-exponent], mx.float32)
-    mx.eval(scaling)
+    scaling = on_device([2.0**exponent, 2.0**-exponent], mx.float32)
     return replace(weight, scaling=scaling)
 
 

@@ -137,8 +137,8 @@ __device__ __forceinline__ void prepare_shared(
 template <class W, int NT, int WARPS>
 __device__ __forceinline__ void grouped_gate_up(
     uint8_t* shared, const __half* x, const float* x_scales, const Planes& gate, const Planes& up,
-    const uint32_t* table, const float* scaling, const int* order, const int* tiles,
-    const float* expert_weights, float* mid, int n_columns, int width, int slots, float clamp) {
+    const uint32_t* table, const float* gate_scaling, const float* up_scaling, const int* order,
+    const int* tiles, const float* expert_weights, float* mid, int n_columns, int width, int slots, float clamp) {
   constexpr int THREADS = 32 * WARPS;
   int expert = tiles[3 * blockIdx.y];
   int first_row = tiles[3 * blockIdx.y + 1];
@@ -151,7 +151,7 @@ __device__ __forceinline__ void grouped_gate_up(
     int64_t row = int64_t(expert) * width + f, last = int64_t(expert + 1) * width - 1;
     float sums[2][NT][4];
     tile_product<W, NT, WARPS>(sums, shared + Shared<NT>::STAGES, gate, up, row, row, last, last,
-                               scaling[0], scaling[2], x, x_rows, n_rows, n_columns,
+                               gate_scaling[0], up_scaling[0], x, x_rows, n_rows, n_columns,
                                reinterpret_cast<const uint2*>(shared));
 #pragma unroll
     for (int j = 0; j < NT; j++) {
@@ -160,8 +160,8 @@ __device__ __forceinline__ void grouped_gate_up(
         int r = j * 8 + 2 * t + (i & 1), f_at = f + g + 8 * (i >> 1);
         if (r < n_rows && f_at < width) {
           float x_scale = x_scales[x_rows[r]];
-          float gate_at = fminf(sums[0][j][i] * (x_scale * scaling[1]), clamp);
-          float up_at = fminf(fmaxf(sums[1][j][i] * (x_scale * scaling[3]), -clamp), clamp);
+          float gate_at = fminf(sums[0][j][i] * (x_scale * gate_scaling[1]), clamp);
+          float up_at = fminf(fmaxf(sums[1][j][i] * (x_scale * up_scaling[1]), -clamp), clamp);
           float weight = expert_weights[order[first_row + r]];
           mid[int64_t(first_row + r) * width + f_at] =
               weight * (gate_at / (1.0f + expf(-gate_at)) * up_at);

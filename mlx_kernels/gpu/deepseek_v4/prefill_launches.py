@@ -5,6 +5,7 @@ from functools import lru_cache
 import mlx.core as mx
 
 from mlx_kernels.deepseek_v4_ops import HyperWeights, NetworkShape
+from mlx_kernels.gpu.constants import on_device
 from mlx_kernels.gpu.kernels import THREADS, CudaKernels
 
 _N_WARPS = THREADS // 32
@@ -225,13 +226,9 @@ def attention_bytes(width: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _integers(*values: int) -> mx.array:
-    array = mx.array(values, mx.int32)
-    mx.eval(array)
-    return array
+    return on_device(values, mx.int32)
 
 
 @lru_cache(maxsize=64)
 def _floats(*values: float) -> mx.array:
-    array = mx.array(values, mx.float32)
-    mx.eval(array)
-    return array
+    return on_device(values, mx.float32)
