@@ -11,7 +11,7 @@ from ds4agent.agent.going_back import go_back
 from ds4agent.agent.keeping import Keeping
 from ds4agent.agent.rereading import tokens_to_read
 from ds4agent.errors import Ds4Error
-from ds4agent.events import HistoryEntry, Saved, SessionList, SessionSummary
+from ds4agent.events import HistoryEntry, Saved, SessionList, SessionSummary, Start
 from ds4agent.plain import one_line
 from engine.chat.format import System, ToolSpec
 from engine.engine import Engine
@@ -19,6 +19,7 @@ from engine.errors import StateMismatch
 from engine.state import SessionState, SyncReport
 from sessions.errors import CheckpointError
 from sessions.fork import fork
+from sessions.record import SessionRecord
 from sessions.store import SessionStore
 
 _LIST_HINT = "`ds4-agent sessions list` shows what there is."
@@ -299,6 +300,23 @@ class Archive:
         return self._keeping
 
 
+def record_to_resume(store: SessionStore | None, start: Start, cwd: str) -> SessionRecord:
+    """Return the conversation that the program was started to go on with.
+
+    Raises:
+        CheckpointError: there is no such conversation.
+        Ds4Error: there is none of this folder, or none is kept.
+    """
+    if store is None:
+        raise Ds4Error("saved conversations are switched off", "Start without --no-save.")
+    if start.resume_id:
+        return store.find(start.resume_id)
+    latest = store.latest(cwd)
+    if latest is None:
+        raise Ds4Error(f"there is no saved conversation of {cwd} yet", "Start without --continue.")
+    return latest
+
+
 def session_list(store: SessionStore | None, fingerprint: str) -> SessionList:
     """List the saved conversations; those of the loaded model are resumable.
 
@@ -310,7 +328,7 @@ def session_list(store: SessionStore | None, fingerprint: str) -> SessionList:
         tuple(
             SessionSummary(
                 id=record.id,
-                title=one_line(record.title),
+                title=one_line(record.label),
                 cwd=record.cwd,
                 model=record.model,
                 tokens=record.tokens,

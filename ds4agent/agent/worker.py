@@ -47,7 +47,8 @@ Everything else::
     ShowDiff  DiffShown, or a Notice.
     Save      PhaseChanged(SAVING) Saved(automatic=False), or a Notice; PhaseChanged(IDLE). Busy:
               after the turn.
-    Load New  busy or loading: Notice, refused. Else Ready (with history), or Notice and the
+    Load New Fork Rewind
+              busy or loading: Notice, refused. Else Ready (with history), or Notice and the
               current conversation is untouched. PhaseChanged(IDLE) follows in each case.
     SetMode   ModeChanged at once; holds from the next call on. FULL is refused unless the run
               began with it.
@@ -59,14 +60,12 @@ Everything else::
     Quit      interrupts, saves what is not saved, PhaseChanged(CLOSED) Closed(resume_id).
 """
 
-import logging
 import queue
 import threading
 import time
 from collections.abc import Callable
 
-from ds4agent import paths
-from ds4agent.agent.archive import Archive, session_list
+from ds4agent.agent.archive import Archive, record_to_resume, session_list
 from ds4agent.agent.calls import CallRunner
 from ds4agent.agent.compaction import Compaction, CompactionCancelled
 from ds4agent.agent.conversation import Conversation, Progress
@@ -80,7 +79,8 @@ from ds4agent.agent.meter import file_reporter, load_reporter, prefill_reporter
 from ds4agent.agent.prompt import system_text
 from ds4agent.agent.saver import IDLE_S, Saver
 from ds4agent.agent.settings import AgentSettings
-from ds4agent.errors import Ds4Error, explain, is_expected
+from ds4agent.agent.telling import told
+from ds4agent.errors import Ds4Error
 from ds4agent.events import (
     Closed,
     Command,
@@ -111,13 +111,11 @@ from ds4agent.events import (
 )
 from engine.engine import Engine
 from engine.state import SyncReport
-from sessions.record import SessionRecord
 from sessions.store import SessionStore
 
 OpenEngine = Callable[[Callable[[int, int], None], threading.Event], Engine]
 
 _WARN_AT = 0.8  # share of the context
-_log = logging.getLogger(__name__)
 
 
 class AgentWorker:
@@ -204,7 +202,7 @@ class AgentWorker:
         try:
             action()
         except Exception as error:  # the worker's outer edge: it must survive whatever happens
-            return _told(error)
+            return told(error)
         return ""
 
     def _obey(self, command: Command) -> None:
@@ -267,23 +265,12 @@ class AgentWorker:
         if not start.resume_id and not start.resume_latest:
             return "", ""
         found: list[str] = []
-        problem = self._attempt(lambda: found.append(self._record_to_resume().id))
+        problem = self._attempt(
+            lambda: found.append(record_to_resume(self._store, start, str(self._settings.cwd)).id)
+        )
         if problem and self._settings.headless:
             raise Ds4Error(problem)
         return (found[0] if found else ""), problem
-
-    def _record_to_resume(self) -> SessionRecord:
-        if self._store is None:
-            raise Ds4Error("saved conversations are switched off", "Start without --no-save.")
-        if self._start.resume_id:
-            return self._store.find(self._start.resume_id)
-        latest = self._store.latest(str(self._settings.cwd))
-        if latest is None:
-            raise Ds4Error(
-                f"there is no saved conversation of {self._settings.cwd} yet",
-                "Start without --continue.",
-            )
-        return latest
 
     def _prepare_tools(self, engine: Engine) -> None:
         self._files = FileHistory(self._settings.cwd, self._stream)
@@ -502,12 +489,3 @@ class AgentWorker:
             self._files.close()
         if self._engine is not None:
             self._engine.close()
-
-
-def _told(error: Exception) -> str:
-    """Return an error as one line; what nobody expected goes to the log with its traceback."""
-    if is_expected(error):
-        _log.info("%s: %s", type(error).__name__, error)
-        return explain(error)
-    _log.error("unexpected error", exc_info=error)
-    return f"Internal error: {explain(error)}. Details are in {paths.log_file()}"
