@@ -22,6 +22,7 @@ from mlx_kernels.gpu.deepseek_v4.decode_kernels import decode_kernels_of
 from mlx_kernels.gpu.deepseek_v4.operations import MlxDeepseekV4Ops
 from mlx_kernels.gpu.dense_linear import dense_linear, dense_matrix
 from mlx_kernels.gpu.embedding import embedding
+from mlx_kernels.gpu.exact_launches import exact_table
 from mlx_kernels.gpu.kernels import CudaKernels
 from mlx_kernels.gpu.kv_buffer import MlxKvBuffer
 from mlx_kernels.gpu.launch_table import launch_table
@@ -61,23 +62,39 @@ class MlxOps:
     attention = staticmethod(attention)
     kv_buffer = MlxKvBuffer
 
-    def __init__(self, device: str, kernels: CudaKernels | MetalKernels | None = None) -> None:
-        """``kernels``: keep weights packed and use these; on a GPU those of MLX by default."""
+    def __init__(
+        self,
+        device: str,
+        kernels: CudaKernels | MetalKernels | None = None,
+        exact_products: bool = False,
+    ) -> None:
+        """Open a device.
+
+        Args:
+            device: ``metal``, ``cuda`` or ``mlx-cpu``.
+            kernels: Keep weights packed and use these; on a GPU those of MLX by default.
+            exact_products: Never round activations to 11 bits, for comparisons with other
+                networks; slow. To be opened before anything is computed on the device.
+        """
         self.device = device
+        if exact_products:
+            os.environ["MLX_ENABLE_TF32"] = "0"  # read at MLX's first matrix product
         if device == "cuda":
-            # MLX starts a graph's work when it has so many MB of inputs, 1000 on an H200, and counts
-            # all experts of a layer though six are read. Read when its first graph is begun.
+            # MLX starts a graph's work when it has so many MB of inputs, 1000 on an H200, and
+            # counts all experts of a layer though six are read. Read when its first graph begins.
             os.environ.setdefault("MLX_MAX_MB_PER_BUFFER", "16000")
         if kernels is None and device != "mlx-cpu":
             kernels = CudaKernels() if device == "cuda" else MetalKernels()
         self._kernels = kernels
         self._launches = None if kernels is None else launch_table(kernels)
+        if self._launches is not None and exact_products:
+            self._launches = exact_table(self._launches)
         self._is_half = device != "mlx-cpu" or kernels is not None
         self.rope = Rope().turn
         self._deepseek_v4 = MlxDeepseekV4Ops(
             self,
             decode_kernels_of(kernels),
-            kernels if isinstance(kernels, CudaKernels) else None,
+            kernels if isinstance(kernels, CudaKernels) and not exact_products else None,
         )
         # For the whole process: a process that opens two devices of MLX uses the last one.
         mx.set_default_device(mx.cpu if device == "mlx-cpu" else mx.gpu)

@@ -102,6 +102,27 @@ def test_moe(
     assert worst_row(y, expected) < (PRECISE if n_positions <= 8 else 2 * HALF)
 
 
+@pytest.mark.parametrize("types", [(8,), (8, _F16)])
+def test_exact_products_of_many_positions(
+    types: tuple[int, ...], random: np.random.Generator
+) -> None:
+    from mlx_kernels.gpu.operations import MlxOps
+
+    ops = MlxOps("mlx-cpu", emulated_kernels(), exact_products=True)
+    parts = [random_packed(type_id, 19, 256, random) for type_id in types]
+    x = random.standard_normal((20, 256)).astype(np.float32)
+    y = ops.to_host(ops.linear(ops.vector(x), ops.matrix(parts)))
+    values = np.concatenate([dense(part) for part in parts])
+    assert worst_row(y, x.astype(np.float64) @ values.T) < PRECISE
+    parts = [random_packed(8, 4 * 256, 256, random) for _ in range(3)]
+    ids = random.random((20, 4)).argsort(axis=1)[:, :2].astype(np.int32)
+    weights = random.uniform(0.1, 2, (20, 2)).astype(np.float32)
+    there = [ops.vector(a) for a in (x, ids, weights)]
+    y = ops.to_host(ops.moe(there[0], ops.experts(*parts, 4), *there[1:], 0.5))
+    expected = reference.moe(x, *(dense(part) for part in parts), 4, ids, weights, 0.5)
+    assert worst_row(y, expected) < PRECISE
+
+
 def test_weights_stay_packed(ops: Any, random: np.random.Generator) -> None:
     for type_id in (2, 8, 10, 12, 16):
         part = random_packed(type_id, 32, 512, random)
