@@ -49,7 +49,7 @@ def launch_table(kernels: CudaKernels | MetalKernels) -> LaunchTable:
     if isinstance(kernels, MetalKernels):
         return LaunchTable(
             METAL_FORMATS,
-            PlanarWeight.of,
+            partial(PlanarWeight.of, formats=METAL_FORMATS),
             metal_launches.fits,
             partial(metal_launches.matvec, kernels),
             dense_linear,

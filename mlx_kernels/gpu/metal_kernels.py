@@ -21,10 +21,13 @@ METAL_THREADS = 128  # of a group, of every kernel here: four simdgroups
 # Types that the kernels on packed weights read, and the file of each.
 METAL_FORMATS: Mapping[int, str] = {
     1: "packed_f16.metal",
-    3: "packed_q4_1.metal",
-    7: "packed_q4_1.metal",
+    2: "packed_nibbles.metal",
+    3: "packed_nibbles.metal",
+    6: "packed_nibbles.metal",
+    7: "packed_nibbles.metal",
     8: "packed_q8_0.metal",
     10: "packed_q2_k.metal",
+    11: "packed_q3_k.metal",
     12: "packed_four_bits.metal",
     13: "packed_four_bits.metal",
     14: "packed_q6_k.metal",

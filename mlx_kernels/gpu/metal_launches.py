@@ -13,10 +13,10 @@ _N_SIMDGROUPS = METAL_THREADS // 32
 _POSITIONS = (1, 2, 4, 8)  # of one launch; a number between takes the next larger text
 # Rows of a simdgroup: the activations are loaded once for all of them. More where a step has few
 # bytes; not where the sums of many positions fill the registers. Not measured on a GPU.
-_SMALL = (10, 16)  # Q2_K, IQ2_XXS
+_SMALL = (10, 11, 16)  # Q2_K, Q3_K, IQ2_XXS
 _ROWS_OF_SMALL, _ROWS, _GATE_UP_ROWS = 4, 2, 2
 # Values that a thread of ``dequantize`` decodes: Format::STEP of packed_formats.metal.
-_STEP = {1: 16, 3: 32, 7: 32, 8: 16, 10: 64, 12: 32, 13: 32, 14: 32, 16: 64, 39: 32}
+_STEP = {1: 16, 8: 16, 10: 64, 11: 64, 16: 64}  # others 32
 
 
 def fits(type_id: int, n_rows: int, n_columns: int) -> bool:
@@ -116,7 +116,7 @@ def down(
 def dequantized(kernels: MetalKernels, weight: PlanarWeight) -> mx.array:
     """[R, C] float16, divided by 32 as in ``dense_matrix``."""
     n_rows, n_columns = weight.shape
-    n_steps = n_rows * n_columns // _STEP[weight.type_id]
+    n_steps = n_rows * n_columns // _STEP.get(weight.type_id, 32)
     (out,) = kernels.launch(
         "dequantize",
         weight.type_id,

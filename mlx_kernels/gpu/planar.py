@@ -10,11 +10,11 @@ read it by bytes. Here the same bytes are sorted by what they are, in the order 
 
 Nothing is decoded and nothing is added: a matrix takes the bytes it has in the file. A plane starts
 at an address of the allocator (16-byte aligned) and row r of it at r * bytes per row, which is a
-multiple of 16 for quants. Three types have no kernel of their own and are widened without loss to
-one that has: Q4_0 and Q5_0 to Q8_0 (integers of 8 bits), Q3_K to Q6_K (integers plus 32).
+multiple of 16 for quants. Three types are widened without loss where a device has no kernel of
+their own: Q4_0 and Q5_0 to Q8_0 (integers of 8 bits), Q3_K to Q6_K (integers plus 32).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,6 +47,9 @@ LAYOUT: dict[int, _Layout] = {
     _BF16: _Layout((0, 2)),
     3: _Layout((4, 20), factors=(0, 4)),  # Q4_1
     7: _Layout((8, 24), high=(4, 8), factors=(0, 4)),  # Q5_1
+    _Q4_0: _Layout((2, 18), factors=(0, 2)),
+    _Q5_0: _Layout((6, 22), high=(2, 6), factors=(0, 2)),
+    _Q3_K: _Layout((32, 96), high=(0, 32), scales=(96, 108), factors=(108, 110)),
     _Q8_0: _Layout((2, 34), factors=(0, 2)),
     10: _Layout((16, 80), scales=(0, 16), factors=(80, 84)),  # Q2_K
     12: _Layout((16, 144), scales=(4, 16), factors=(0, 4)),  # Q4_K
@@ -56,6 +59,7 @@ LAYOUT: dict[int, _Layout] = {
     39: _Layout((1, 17), factors=(0, 1)),  # MXFP4
 }
 
+_WIDENED = {_Q4_0: _Q8_0, _Q5_0: _Q8_0, _Q3_K: _Q6_K}
 _FLOAT_TYPES = (_F32, _F16, _BF16)
 _CHUNK_BYTES = 4 << 20  # of a widened matrix at a time: no second copy of the whole in memory
 _ALIGN = 16
@@ -65,7 +69,7 @@ _ALIGN = 16
 class PlanarMatrix:
     """A matrix in planar form; a plane that the type does not have is empty."""
 
-    type_id: int  # a key of LAYOUT: after widening
+    type_id: int  # a key of LAYOUT: after widening, if any
     shape: tuple[int, int]  # [R, C]
     quants: np.ndarray  # uint8, flat, padded with zeros to a multiple of 16 bytes; likewise below
     high: np.ndarray
@@ -78,12 +82,13 @@ class PlanarMatrix:
         return sum(getattr(self, name).size for name in PLANES)
 
 
-def planar_type(type_id: int, n_columns: int) -> int | None:
+def planar_type(type_id: int, n_columns: int, formats: Collection[int] = ()) -> int | None:
     """Return the type that a matrix has in planar form; None where it has none.
 
-    Rows of floats need a multiple of 16 bytes; those of blocks always have it.
+    ``formats``: types of these are not widened. Rows of floats need a multiple of 16 bytes; those
+    of blocks always have it.
     """
-    planar = {_Q4_0: _Q8_0, _Q5_0: _Q8_0, _Q3_K: _Q6_K}.get(type_id, type_id)
+    planar = type_id if type_id in formats else _WIDENED.get(type_id, type_id)
     if planar not in LAYOUT:
         return None
     if planar in _FLOAT_TYPES and n_columns * BLOCK[planar].n_bytes % _ALIGN:
@@ -91,9 +96,9 @@ def planar_type(type_id: int, n_columns: int) -> int | None:
     return planar
 
 
-def planar_bytes(type_id: int, shape: tuple[int, ...]) -> int:
+def planar_bytes(type_id: int, shape: tuple[int, ...], formats: Collection[int] = ()) -> int:
     """Bytes that a matrix of that type and shape takes in planar form, padding of planes aside."""
-    planar = planar_type(type_id, shape[-1])
+    planar = planar_type(type_id, shape[-1], formats)
     assert planar is not None
     n_values = 1
     for n in shape:
@@ -101,8 +106,10 @@ def planar_bytes(type_id: int, shape: tuple[int, ...]) -> int:
     return n_values // BLOCK[planar].n_values * BLOCK[planar].n_bytes
 
 
-def to_planar(parts: Sequence[PackedMatrix]) -> PlanarMatrix:
+def to_planar(parts: Sequence[PackedMatrix], formats: Collection[int] = ()) -> PlanarMatrix:
     """Sort matrices of equal width and planar type into planes, the rows of the first on top.
+
+    ``formats``: types of these are not widened.
 
     Raises:
         TensorError: a matrix is not what it says, or the widths or planar types differ.
@@ -110,12 +117,10 @@ def to_planar(parts: Sequence[PackedMatrix]) -> PlanarMatrix:
     for part in parts:
         check_matrix(part)
     n_columns = parts[0].shape[1]
-    type_id = planar_type(parts[0].type_id, n_columns)
+    type_id = planar_type(parts[0].type_id, n_columns, formats)
     for part in parts:
-        if type_id is None or (part.shape[1], planar_type(part.type_id, n_columns)) != (
-            n_columns,
-            type_id,
-        ):
+        found = part.shape[1], planar_type(part.type_id, n_columns, formats)
+        if type_id is None or found != (n_columns, type_id):
             raise TensorError(
                 f"{part.name or 'a matrix'} ({BLOCK[part.type_id].name} {list(part.shape)}) has no "
                 f"planar form together with {parts[0].name or 'the first matrix'} "

@@ -65,7 +65,7 @@ def weight_bytes(launches: LaunchTable, type_id: int, shape: tuple[int, ...]) ->
     """Memory that a matrix of ``stacked_weight`` takes."""
     if kernel_type(type_id, shape[-1], launches.formats) is None:
         return 2 * prod(shape)
-    return planar_bytes(type_id, shape)
+    return planar_bytes(type_id, shape, launches.formats)
 
 
 def planar_linear(

@@ -38,7 +38,9 @@ def random_experts(
 ) -> tuple[list[PlanarWeight], list[np.ndarray]]:
     parts = [random_packed(type_id, n_experts * n_hidden, width, random) for _ in range(2)]
     parts.append(random_packed(type_id, n_experts * width, n_hidden, random))
-    return [PlanarWeight.of([part]) for part in parts], [dense(part) for part in parts]
+    return [PlanarWeight.of([part], METAL_FORMATS) for part in parts], [
+        dense(part) for part in parts
+    ]
 
 
 @each_build
@@ -77,7 +79,7 @@ def test_tile_product(type_id: int, n_positions: int, build: str) -> None:
     packed = random_packed(type_id, 67, n_columns, random)
     x = random.standard_normal((n_positions, n_columns)).astype(np.float32)
     kernels = MetalKernels(Harness(build).metal_kernel)
-    y = tile_product(kernels, mx.array(x), PlanarWeight.of([packed]))
+    y = tile_product(kernels, mx.array(x), PlanarWeight.of([packed], METAL_FORMATS))
     assert worst_row(y, x.astype(np.float64) @ dense(packed).T) < PRECISE
 
 
@@ -89,7 +91,7 @@ def test_dequantize_gives_the_halves_of_the_dense_path(
 ) -> None:
     random = np.random.default_rng()
     packed = random_packed(type_id, n_rows, 768, random)
-    weight = PlanarWeight.of([packed])
+    weight = PlanarWeight.of([packed], METAL_FORMATS)
     halves = np.array(dequantized(MetalKernels(Harness(build).metal_kernel), weight))
     # Rounded once, after float32 steps: half a unit of the last of 11 bits, or of the smallest.
     expected = dense(packed) / 32

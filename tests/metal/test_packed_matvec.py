@@ -10,7 +10,6 @@ mx = pytest.importorskip("mlx.core", reason="needs MLX (pip install ds4-agent[cp
 from mlx_kernels.blocks import BLOCK  # noqa: E402
 from mlx_kernels.gpu.metal_kernels import METAL_FORMATS, MetalKernels  # noqa: E402
 from mlx_kernels.gpu.metal_launches import matvec  # noqa: E402
-from mlx_kernels.gpu.planar import planar_type  # noqa: E402
 from mlx_kernels.gpu.planar_weight import PlanarWeight  # noqa: E402
 from tests.metal.mlx_kernel import Harness  # noqa: E402
 from tests.mlx_kernels.packed_samples import dense, full_packed, random_packed  # noqa: E402
@@ -18,8 +17,6 @@ from tests.mlx_kernels.packed_samples import dense, full_packed, random_packed  
 # Sums of float32: see ``FLOAT32_SUM`` of the cases. Of the sum of all products' sizes.
 PRECISE = 2e-6
 EPS = 1e-3
-# Q4_0, Q5_0 and Q3_K are widened to formats of the kernels when they are loaded.
-TYPES = (*sorted(METAL_FORMATS), 2, 6, 11)
 names = {"ids": lambda value: BLOCK[value].name if value in BLOCK else str(value)}
 
 
@@ -30,9 +27,10 @@ def widths(type_id: int) -> tuple[int, ...]:
     return (16, 1328) if type_id == 1 else (32, 1312)
 
 
-def check(y: Any, x: np.ndarray, values: np.ndarray, added: np.ndarray | float = 0.0) -> None:
-    expected = x.astype(np.float64) @ values.T + added
-    bound = PRECISE * (np.abs(x) @ np.abs(values).T + np.abs(expected))
+def check(y: Any, x: np.ndarray, values: np.ndarray, *added: np.ndarray) -> None:
+    """The bound is of the sizes of all that is summed, ``added`` included."""
+    expected = x.astype(np.float64) @ values.T + sum(added)
+    bound = PRECISE * (np.abs(x) @ np.abs(values).T + sum(map(np.abs, added)))
     y = np.array(y)
     assert y.shape == expected.shape
     share = np.abs(y - expected) / np.maximum(bound, 1e-30)
@@ -42,15 +40,15 @@ def check(y: Any, x: np.ndarray, values: np.ndarray, added: np.ndarray | float =
 @pytest.mark.slow
 @pytest.mark.parametrize("build", ["fast", "checked"])
 @pytest.mark.parametrize("n_positions", [1, 2, 7, 8])
-@pytest.mark.parametrize("type_id", TYPES, **names)
+@pytest.mark.parametrize("type_id", sorted(METAL_FORMATS), **names)
 def test_every_format(type_id: int, n_positions: int, build: str) -> None:
     random = np.random.default_rng()  # fresh blocks every time
     harness = Harness(build)
     kernels = MetalKernels(harness.metal_kernel)
     for n_rows in (1, 2, 9, 35):
-        for n_columns in widths(planar_type(type_id, 256)):
+        for n_columns in widths(type_id):
             packed = random_packed(type_id, n_rows, n_columns, random)
-            weight, values = PlanarWeight.of([packed]), dense(packed)
+            weight, values = PlanarWeight.of([packed], METAL_FORMATS), dense(packed)
             x = random.standard_normal((n_positions, n_columns), np.float32)
             x[:, :16] *= 1e-4
             check(matvec(kernels, mx.array(x), weight), x, values)
@@ -61,7 +59,7 @@ def test_every_format(type_id: int, n_positions: int, build: str) -> None:
             y = matvec(kernels, mx.array(x), weight, mx.array(norm), EPS, *added)
             wide = x.astype(np.float64)
             wide *= norm / np.sqrt((wide**2).mean(axis=1, keepdims=True) + EPS)
-            check(y, wide, values, bias + residual)
+            check(y, wide, values, bias, residual)
     if build == "checked":
         for launch in harness.launches:
             traffic = launch.report.traffic
@@ -78,7 +76,9 @@ def test_every_format(type_id: int, n_positions: int, build: str) -> None:
 def test_extreme_integers(type_id: int, byte: int) -> None:
     packed = full_packed(type_id, 5, 512, byte)
     x = np.random.default_rng(7).standard_normal((1, 512), np.float32)
-    y = matvec(MetalKernels(Harness().metal_kernel), mx.array(x), PlanarWeight.of([packed]))
+    y = matvec(
+        MetalKernels(Harness().metal_kernel), mx.array(x), PlanarWeight.of([packed], METAL_FORMATS)
+    )
     check(y, x, dense(packed))
 
 

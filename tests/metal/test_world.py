@@ -65,7 +65,7 @@ def worst_row(result: np.ndarray, expected: np.ndarray) -> float:
 def test_linear_of_stacked_types(
     ops: Any, types: tuple[int, ...], n_positions: int, random: np.random.Generator
 ) -> None:
-    """BF16 has no kernel, Q4_0 becomes Q8_0."""
+    """BF16 has no kernel."""
     parts = [random_packed(type_id, 10 + type_id, 256, random) for type_id in types]
     values = np.concatenate([dense(part) for part in parts])
     x = random.standard_normal((n_positions, 256)).astype(np.float32)
@@ -125,8 +125,7 @@ def test_weights_stay_packed(ops: Any, random: np.random.Generator) -> None:
         (held,) = ops.matrix([part]).parts
         n_bytes = sum(plane.nbytes for plane in held.planes if plane.nbytes > 16)
         assert n_bytes == ops.matrix_bytes(type_id, part.shape)
-        if type_id != _Q4_0:
-            assert n_bytes == part.raw.size
+        assert n_bytes == part.raw.size
     assert ops.matrix_bytes(_BF16, (32, 512)) == 2 * 32 * 512
 
 

@@ -34,6 +34,15 @@ def test_planar_form_holds_the_same_values_bit_by_bit(type_id: int, rows: tuple[
 
 
 @pytest.mark.parametrize("type_id", PLANAR, ids=lambda i: BLOCK[i].name)
+def test_no_type_is_widened_for_a_device_that_reads_it(type_id: int) -> None:
+    packed = random_packed(type_id, 5, 768, np.random.default_rng(6))
+    planar = to_planar([packed], PLANAR)
+    assert planar.type_id == type_id == planar_type(type_id, 768, PLANAR)
+    assert np.array_equal(from_planar(planar), values(packed))
+    assert planar_bytes(type_id, packed.shape, PLANAR) == packed.raw.size
+
+
+@pytest.mark.parametrize("type_id", PLANAR, ids=lambda i: BLOCK[i].name)
 def test_planar_form_takes_the_bytes_of_the_file(type_id: int) -> None:
     packed = random_packed(type_id, 7, 512, np.random.default_rng(4))
     planar = to_planar([packed])

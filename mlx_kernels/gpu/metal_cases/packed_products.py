@@ -9,7 +9,7 @@ import numpy as np
 from mlx_kernels.blocks import BLOCK, dequantize
 from mlx_kernels.blocks.random_packed import random_packed
 from mlx_kernels.gpu.metal_cases.case import Case, Comparison, Run, Traffic
-from mlx_kernels.gpu.metal_kernels import MetalKernels, metal_name
+from mlx_kernels.gpu.metal_kernels import METAL_FORMATS, MetalKernels, metal_name
 from mlx_kernels.gpu.metal_launches import dequantized, down, gate_up, matvec
 from mlx_kernels.gpu.planar import LAYOUT, PLANES
 from mlx_kernels.gpu.planar_weight import PlanarWeight
@@ -26,7 +26,7 @@ def held(
     """A random matrix on the device, and its values in float64."""
     packed = random_packed(type_id, n_rows, n_columns, random)
     values = dequantize(packed.type_id, packed.raw, packed.shape)
-    return PlanarWeight.of([packed]), values.astype(np.float64)
+    return PlanarWeight.of([packed], METAL_FORMATS), values.astype(np.float64)
 
 
 def plane_bytes(type_id: int, n_values: int, prefix: str = "") -> dict[str, int]:
@@ -61,12 +61,13 @@ def matvec_case(
             y = matvec(kernels, mx.array(x), weight, mx.array(norm), _EPS, *added)
             wide *= norm / np.sqrt((wide**2).mean(axis=1, keepdims=True) + _EPS)
             expected = wide @ values.T + bias + residual
+            sizes = np.abs(wide) @ np.abs(values).T + np.abs(bias) + np.abs(residual)
             least["residual"] = residual.nbytes
             cached += ["norm", "eps", "bias"]
         else:
             y = matvec(kernels, mx.array(x), weight)
-            expected = wide @ values.T
-        bound = FLOAT32_SUM * (np.abs(wide) @ np.abs(values).T + np.abs(expected))
+            expected, sizes = wide @ values.T, np.abs(wide) @ np.abs(values).T
+        bound = FLOAT32_SUM * sizes
         traffic = Traffic(least, tuple(cached))
         return Run([Comparison(y, expected, bound)], {metal_name("matvec", type_id): traffic})
 
@@ -189,8 +190,11 @@ CASES = (
     matvec_case(14, 9, 1280, 5, False),  # Q6_K
     matvec_case(16, 17, 2304, 1, True),  # IQ2_XXS
     matvec_case(39, 9, 1120, 8, False),  # MXFP4
+    matvec_case(2, 9, 1120, 1, False),  # Q4_0
     matvec_case(3, 9, 1120, 2, False),  # Q4_1
+    matvec_case(6, 9, 1120, 1, False),  # Q5_0
     matvec_case(7, 9, 1120, 1, True),  # Q5_1
+    matvec_case(11, 17, 2304, 1, False),  # Q3_K
     experts_case(16, 256, 512, 0.5, 10),  # IQ2_XXS and Q2_K: DeepSeek V4 Flash
     experts_case(39, 96, 160, None, 39),
     experts_case(10, 256, 256, None, 16),
