@@ -4,7 +4,8 @@
 ``config``        settings and where they came from
 ``paths``         where files live
 ``errors``        errors, and how they are told
-``events``        everything the worker tells a screen, and everything a screen may ask
+``events``        everything the worker tells a screen
+``requests``      everything a screen may ask of the worker
 ``plain``         text made safe for a terminal
 ``agent``         the agent: the turn, the worker thread, approvals, the system prompt
 ``commands``      the slash commands
@@ -41,6 +42,7 @@ __all__ = [
     "paths",
     "plain",
     "pull",
+    "requests",
     "sessions_cli",
     "sessions_transfer_cli",
     "sessions_upkeep_cli",

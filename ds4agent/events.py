@@ -7,6 +7,28 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ds4agent.requests import (  # noqa: F401  both sides in one place
+    Answer,
+    Command,
+    Compact,
+    EditPermissions,
+    Fork,
+    ListSessions,
+    Load,
+    Mode,
+    New,
+    Quit,
+    Redo,
+    Rewind,
+    Save,
+    SetMode,
+    ShowDiff,
+    Start,
+    Submit,
+    TakeBackQueued,
+    Undo,
+)
+
 
 class Phase(StrEnum):
     """What the worker is doing. IDLE means that it waits for the person."""
@@ -21,15 +43,6 @@ class Phase(StrEnum):
     COMPACTING = "compacting"
     FAILED = "failed"  # the model could not be loaded
     CLOSED = "closed"
-
-
-class Mode(StrEnum):
-    """How much happens without asking."""
-
-    PLAN = "plan"  # read-only: changes and commands are refused
-    ASK = "ask"  # changes and commands need a yes
-    AUTO = "auto"  # edits and sandboxed commands run
-    FULL = "full"  # nothing is asked; only the command line gives it, for one run
 
 
 class Outcome(StrEnum):
@@ -366,145 +379,3 @@ Event = (
     | DiffShown
     | Closed
 )
-
-
-# --- screen -> worker ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Submit:
-    """A message. While a turn runs it is queued and delivered with the next tool result, or as
-    the next turn."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The person's answer to an ``ApprovalNeeded``."""
-
-    call_id: str
-    approved: bool
-    always: bool = False  # remember the question's rule for this project
-    reason: str = ""  # told to the model when refused
-
-
-@dataclass(frozen=True, slots=True)
-class Save:
-    """Write the conversation to disk now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Open a saved conversation. ``id`` is a unique prefix of its id.
-
-    ``how`` is "" to go on with it; "copy" to leave it as it is and keep what comes as another one;
-    "read-only" to look at it, nothing is kept; "prefill" to read its text again where its state is
-    gone or of another model.
-    """
-
-    id: str
-    how: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """Go on in a copy, which is called ``name``; the conversation stays as it is."""
-
-    name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Rewind:
-    """Take back the last turns. Where that costs reading tokens again, it has to be allowed."""
-
-    n_turns: int = 1
-    may_prefill: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class New:
-    """Begin a new conversation; the current one is saved."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListSessions:
-    """Ask for a ``SessionList``."""
-
-
-@dataclass(frozen=True, slots=True)
-class SetMode:
-    """Change how much happens without asking."""
-
-    mode: Mode
-
-
-@dataclass(frozen=True, slots=True)
-class Compact:
-    """Replace the beginning of the conversation by a summary. Busy: after the turn."""
-
-    wish: str = ""  # what the summary should dwell on
-
-
-@dataclass(frozen=True, slots=True)
-class Undo:
-    """Take back what the last turn did to files."""
-
-
-@dataclass(frozen=True, slots=True)
-class Redo:
-    """Do again what was undone last."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShowDiff:
-    """Ask for a ``DiffShown``: of the last turn that changed files, or of this whole run."""
-
-    is_whole: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class EditPermissions:
-    """Change the rules of this project, and ask for a ``PermissionList``."""
-
-    action: str = ""  # "allow", "ask", "deny", "remove"; "" changes nothing
-    rule: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TakeBackQueued:
-    """Remove the newest queued message; it comes back in ``QueueChanged`` by its absence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quit:
-    """Save and end. Interrupts a running turn."""
-
-
-Command = (
-    Submit
-    | Answer
-    | Save
-    | Load
-    | Fork
-    | Rewind
-    | New
-    | ListSessions
-    | SetMode
-    | EditPermissions
-    | Compact
-    | Undo
-    | Redo
-    | ShowDiff
-    | TakeBackQueued
-    | Quit
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Which conversation the worker opens first."""
-
-    resume_id: str = ""  # unique prefix of a session id
-    resume_latest: bool = False  # the newest one of this folder
-    prompt: str = ""  # sent as soon as the model is ready
