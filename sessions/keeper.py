@@ -20,6 +20,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from engine.state import SessionState, StateDelta
 from sessions import folder, journal
 from sessions.errors import CheckpointError
@@ -79,6 +81,7 @@ class Keeper:
         self.events: list[dict] = []
         self._stamp = ""
         self._tokens_sha256 = ""
+        self._ids = np.zeros(0, "<u4")  # the tokens that are on the disk
         self._inode: tuple[int, int] | None = None  # of the checkpoint that we know
         self._writer: JournalWriter | None = None
         if restored is not None:
@@ -126,6 +129,13 @@ class Keeper:
                 next append has to begin at the same token.
         """
         at, events = int(self._clock()), newest(events)
+        ids = np.concatenate([self._ids[: delta.kept], np.asarray(delta.tokens, "<u4")])
+        if delta.kept > self.tokens or journal.tokens_sha256(ids) != tokens_sha256:
+            raise CheckpointError(
+                f"can't append to the session's journal: what follows its first {delta.kept} "
+                f"tokens doesn't give the conversation",
+                "Save the whole conversation (/save).",
+            )
         with plain_errors("append to the session's journal", journal.path_for(self.path)):
             if self._writer is None:
                 self._writer = JournalWriter.create(journal.path_for(self.path), self._base())
@@ -138,7 +148,7 @@ class Keeper:
                 tokens_sha256=tokens_sha256,
                 events=events,
             )
-        self._now_at(delta.n_tokens, keep_text + len(text), tokens_sha256, delta.kept)
+        self._now_at(ids, keep_text + len(text), tokens_sha256, delta.kept)
         self.boundaries += (Boundary(delta.n_tokens, at, kind),)
         self._note(events)
         return n_bytes
@@ -175,7 +185,7 @@ class Keeper:
         digest = journal.tokens_sha256(state.tokens)
         if digest != self._tokens_sha256:
             common = min(self.tokens, len(state.tokens) - 1)
-            self._now_at(len(state.tokens), len(text), digest, common)
+            self._now_at(np.asarray(state.tokens, "<u4"), len(text), digest, common)
             self.boundaries += (Boundary(len(state.tokens), int(self._clock()), kind),)
         self._note(events)
         self._stamp, self._inode, self.file_bytes = saved.stamp, _inode_of(self.path), saved.n_bytes
@@ -193,7 +203,8 @@ class Keeper:
         self.boundaries, self.events = restored.boundaries, list(restored.events)
         self.path = restored.record.path
         self._stamp = restored.stamp
-        self._tokens_sha256 = journal.tokens_sha256(restored.state.tokens)
+        self._ids = np.asarray(restored.state.tokens, "<u4")
+        self._tokens_sha256 = journal.tokens_sha256(self._ids)
         path = journal.path_for(self.path)
         with plain_errors("open the session's journal", path):
             self.file_bytes = self.path.stat().st_size
@@ -225,10 +236,13 @@ class Keeper:
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
-    def _now_at(self, tokens: int, text_bytes: int, digest: str, kept: int) -> None:
-        self.tokens, self.text_bytes, self._tokens_sha256 = tokens, text_bytes, digest
+    def _now_at(self, ids: np.ndarray, text_bytes: int, digest: str, kept: int) -> None:
+        self._ids, self.tokens = ids, len(ids)
+        self.text_bytes, self._tokens_sha256 = text_bytes, digest
         self.boundaries = tuple(
-            b for b in self.boundaries[-_MAX_BOUNDARIES:] if b.tokens <= kept and b.tokens < tokens
+            b
+            for b in self.boundaries[-_MAX_BOUNDARIES:]
+            if b.tokens <= kept and b.tokens < self.tokens
         )
 
     def _note(self, events: Sequence[dict]) -> None:

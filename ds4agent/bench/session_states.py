@@ -36,7 +36,8 @@ def flash_state(n_tokens: int, ctx: int = 1 << 17, seed: int = 0) -> SessionStat
         family="deepseek_v4",
         fingerprint="5e" * 32,
         ctx=max(ctx, n_tokens),
-        tokens=tuple(random.integers(0, N_VOCAB, n_tokens).tolist()),
+        # A longer state begins with the tokens of a shorter one.
+        tokens=tuple(np.random.default_rng(seed + 1).integers(0, N_VOCAB, n_tokens).tolist()),
         logits=random.standard_normal(N_VOCAB).astype(np.float32),
         arrays=arrays,
         expert_bits=2,

@@ -347,3 +347,20 @@ def test_view_events_are_bounded_and_the_oldest_go_first(store, keeper) -> None:
     assert_is(store, keeper, whole(13))
     events = store.restore(keeper.id).events
     assert 300 < len(events) < 500 and events[-1]["n"] == 299
+
+
+@pytest.mark.parametrize("kept", [2, 4])
+def test_what_does_not_follow_is_not_appended(store, keeper, kept) -> None:
+    """A fault of the program is told at once, and not by the load of a later day."""
+    before = journal_path(keeper).read_bytes()
+    with pytest.raises(CheckpointError, match="doesn't give the conversation"):
+        keeper.append(
+            since(whole(9, seed=4), kept),
+            b"",
+            0,
+            kind="turn",
+            tokens_sha256=journal.tokens_sha256(whole(9).tokens),
+        )
+    assert journal_path(keeper).read_bytes() == before
+    append(keeper, whole(9))
+    assert_is(store, keeper, whole(9))
