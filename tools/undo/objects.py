@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Container
 from pathlib import Path
 
+_SHRUNK, _PLAIN = b"z", b"-"  # the first byte of a kept file
+_SAMPLE_BYTES = 4096  # what does not shrink here, an archive or an image, is kept as it is
 _LEVEL = 1  # source shrinks to a third at several hundred MB a second
 
 
@@ -29,12 +31,13 @@ class ObjectStore:
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(digest)
         if not path.exists():
-            for folder in (self._folder.parent, self._folder, path.parent):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not path.parent.exists():
+                for folder in (self._folder.parent, self._folder, path.parent):
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary = path.with_name(f".{secrets.token_hex(6)}.tmp")
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(fd, "wb") as file:
-                file.write(zlib.compress(data, _LEVEL))
+                file.write(_packed(data))
             os.replace(temporary, path)
         return digest
 
@@ -45,7 +48,8 @@ class ObjectStore:
     def get(self, digest: str) -> bytes | None:
         """Return a content, None when it is not kept, or not whole any more."""
         try:
-            data = zlib.decompress(self._path(digest).read_bytes())
+            packed = self._path(digest).read_bytes()
+            data = zlib.decompress(packed[1:]) if packed[:1] == _SHRUNK else packed[1:]
         except (OSError, zlib.error):
             return None
         return data if hashlib.sha256(data).hexdigest() == digest else None
@@ -62,3 +66,10 @@ class ObjectStore:
 
     def _path(self, digest: str) -> Path:
         return self._folder / digest[:2] / digest[2:]
+
+
+def _packed(data: bytes) -> bytes:
+    sample = data[:_SAMPLE_BYTES]
+    if len(zlib.compress(sample, _LEVEL)) > len(sample) * 0.8:
+        return _PLAIN + data
+    return _SHRUNK + zlib.compress(data, _LEVEL)
