@@ -1,7 +1,7 @@
 """Our logits against two independent implementations; see fixtures/v4_tiny/README.md.
 
 On the cpu device with exact products: activations are not rounded to 8 bits, as in the oracles.
-On mlx-cpu all products are exact. A GPU would compute the same operations with other rounding.
+On mlx-cpu all products are exact; on a GPU, where there is one, the decode kernels do all of them.
 """
 
 import json
@@ -15,6 +15,7 @@ from engine.families.registry import plan_for
 from engine.gguf_file import GgufFile
 from mlx_kernels.cpu.operations import CpuOps
 from mlx_kernels.devices import open_ops
+from mlx_kernels.errors import DeviceError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "v4_tiny"
 CASES = json.loads((FIXTURES / "tokens.json").read_text(encoding="utf-8"))
@@ -22,6 +23,7 @@ CASES = json.loads((FIXTURES / "tokens.json").read_text(encoding="utf-8"))
 UNROUNDED_MAX = 1e-3
 # Between the oracles themselves 0.039 and 0.0096 in a prompt, 0.066 and 0.0088 in decoding: one
 # flipped FP8 or FP4 code spreads in a random network, and later choices then differ.
+DEVICES = ("cpu", "mlx-cpu", "cuda")
 ROUNDED_MEAN = {"long": 0.15, "short": 0.03}
 
 
@@ -33,14 +35,29 @@ def on_devices(*cases: str) -> list:
             case,
             marks=[pytest.mark.slow] if (device, case) == ("mlx-cpu", "long") else [],
         )
-        for device in ("cpu", "mlx-cpu")
+        for device in DEVICES
         for case in cases
     ]
 
 
-@pytest.fixture(scope="module", params=["cpu", "mlx-cpu"])
+def exact_ops(device: str):
+    """Products as precise as the oracles'."""
+    if device == "cpu":
+        return CpuOps(exact_products=True)
+    if device == "mlx-cpu":
+        return open_ops("mlx-cpu")
+    try:
+        open_ops("cuda")
+    except DeviceError:
+        pytest.skip("needs a CUDA GPU and mlx for it (pip install ds4-agent[cuda])")
+    from mlx_kernels.gpu.operations import MlxOps
+
+    return MlxOps("cuda", exact_products=True)
+
+
+@pytest.fixture(scope="module", params=DEVICES)
 def model(request):
-    ops = CpuOps(exact_products=True) if request.param == "cpu" else open_ops("mlx-cpu")
+    ops = exact_ops(request.param)
     with GgufFile.open(FIXTURES / "tiny-v4-q.gguf") as gguf:
         yield plan_for(gguf).load(ops, None, None)
 
