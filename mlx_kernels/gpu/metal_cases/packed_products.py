@@ -180,6 +180,7 @@ def dequantize_case(type_id: int, n_rows: int, n_columns: int) -> Case:
     return Case(f"dequantize {BLOCK[type_id].name}: {n_rows} x {n_columns}", run)
 
 
+# Each format once; each format in each kernel: tests/metal/test_packed_*.py, the slow ones.
 # Fewer steps than lanes and an odd number of them; a last simdgroup without all of its rows.
 CASES = (
     matvec_case(8, 11, 1312, 3, True),  # Q8_0
@@ -197,23 +198,8 @@ CASES = (
     matvec_case(11, 17, 2304, 1, False),  # Q3_K
     experts_case(16, 256, 512, 0.5, 10),  # IQ2_XXS and Q2_K: DeepSeek V4 Flash
     experts_case(39, 96, 160, None, 39),
-    experts_case(10, 256, 256, None, 16),
-    experts_case(8, 256, 160, 0.5, 12),
-    experts_case(12, 256, 256, None, 13),
-    experts_case(13, 256, 256, None, 14),
-    experts_case(14, 96, 256, None, 8),
-    experts_case(1, 48, 80, 0.5, 1),
-    experts_case(3, 96, 160, 0.5, 7),
-    experts_case(7, 96, 160, None, 3),
     dense_gate_up_case(12, 37, 512),
     dequantize_case(1, 5, 176),
-    dequantize_case(3, 7, 160),
-    dequantize_case(7, 7, 160),
-    dequantize_case(8, 7, 160),
-    dequantize_case(10, 5, 512),
-    dequantize_case(12, 3, 768),
     dequantize_case(13, 3, 768),
-    dequantize_case(14, 3, 768),
     dequantize_case(16, 5, 512),
-    dequantize_case(39, 7, 160),
 )
