@@ -12,7 +12,7 @@ import mlx.core as mx  # noqa: E402
 from mlx_kernels.cpu.deepseek_v4 import hyper_connection, indexer, rounding, router  # noqa: E402
 from mlx_kernels.deepseek_v4_ops import HyperWeights  # noqa: E402
 from mlx_kernels.gpu.deepseek_v4.decode_constants import integers, nothing, numbers  # noqa: E402
-from mlx_kernels.gpu.deepseek_v4.decode_rows import rows_of  # noqa: E402
+from mlx_kernels.gpu.deepseek_v4.decode_rows import Way, rows_of  # noqa: E402
 from mlx_kernels.gpu.planar_weight import PlanarWeight  # noqa: E402
 from tests.mlx_kernels.decode_worlds import NEEDS_COMPILER, WORLDS, decode_kernels  # noqa: E402
 from tests.mlx_kernels.packed_samples import dense, random_packed  # noqa: E402
@@ -20,6 +20,7 @@ from tests.mlx_kernels.packed_samples import dense, random_packed  # noqa: E402
 pytestmark = NEEDS_COMPILER
 PRECISE = 3e-6  # sums of float32 in another order
 _Q8_0 = 8
+_ONE, _TWO = Way(8, 1, 8), Way(8, 2, 4)
 
 
 @pytest.fixture(params=WORLDS)
@@ -43,7 +44,14 @@ def close(found: mx.array, expected: np.ndarray) -> None:
 
 @pytest.mark.parametrize(
     ("n_columns", "n8", "n16", "way"),
-    [(512, 40, 24, (1, 8)), (96, 33, 7, (2, 4)), (1056, 70, 0, (4, 2)), (64, 0, 9, (2, 1))],
+    [
+        (512, 40, 24, Way(8, 1, 8)),
+        (96, 33, 7, Way(8, 2, 4)),
+        (1056, 70, 0, Way(8, 4, 2)),
+        (64, 0, 9, Way(4, 2, 2)),
+        (4096, 20, 9, Way(16, 1, 8)),
+        (2080, 0, 37, Way(16, 1, 4)),
+    ],
 )
 def test_rows_of_two_types(language, random, n_columns, n8, n16, way):
     """Rows that do not fill a group, columns that do not fill a simdgroup, one type or both."""
@@ -53,14 +61,15 @@ def test_rows_of_two_types(language, random, n_columns, n8, n16, way):
     rows = rows_of(
         PlanarWeight.of([packed]) if n8 else None,
         mx.array(halves) if n16 else None,
-        way[0],
+        way,
         max_groups=3,
     )
     launch = decode_kernels(language).launch(
         "v4_rows",
-        {"N_COLUMNS": n_columns, "RW": way[0], "UN": way[1]},
+        way.template(n_columns),
         (rows.n_groups, 1),
         [(n8 + n16,)],
+        threads=32 * way.simdgroups,
     )
     parts = ([dense(packed)] if n8 else []) + ([halves.astype(np.float32)] if n16 else [])
     close(launch(mx.array(x), *rows.inputs)[0], np.concatenate(parts).astype(np.float64) @ x)
@@ -69,9 +78,9 @@ def test_rows_of_two_types(language, random, n_columns, n8, n16, way):
 def test_rows_that_read_a_part_of_the_input(language, random):
     packed = random_packed(_Q8_0, 96, 64, random)
     x = floats(random, 3, 64)
-    rows = rows_of(PlanarWeight.of([packed]), None, 2, part_rows=32, max_groups=2)
+    rows = rows_of(PlanarWeight.of([packed]), None, _TWO, part_rows=32, max_groups=2)
     assert rows.n_groups == 3  # two would have to share one
-    template = {"N_COLUMNS": 64, "RW": 2, "UN": 4}
+    template = _TWO.template(64)
     launch = decode_kernels(language).launch("v4_rows", template, (rows.n_groups, 1), [(96,)])
     expected = np.einsum("grc,gc->gr", dense(packed).reshape(3, 32, 64).astype(np.float64), x)
     close(launch(mx.array(x), *rows.inputs)[0], expected.reshape(-1))
@@ -89,7 +98,7 @@ def test_hyper_connection(language, random, has_second):
     )
     shape = SimpleNamespace(n_streams=4, n_sinkhorn=20, eps=1e-6, hc_eps=1e-6)
     packed = random_packed(_Q8_0, 24, n, random)
-    rows = rows_of(PlanarWeight.of([packed]), None, 1, n_partials=n // 64, max_groups=2)
+    rows = rows_of(PlanarWeight.of([packed]), None, _ONE, n_partials=n // 64, max_groups=2)
     old = mx.array(np.concatenate([post.reshape(-1), comb.reshape(-1)]))
     written, partials = kernels.launch(
         "v4_post_partials",
@@ -102,7 +111,7 @@ def test_hyper_connection(language, random, has_second):
     close(written, expected)
     products, normed, mix = kernels.launch(
         "v4_hyper_rows",
-        {"N_COLUMNS": n, "RW": 1, "UN": 8},
+        _ONE.template(n),
         (1 + rows.n_groups, 1),
         [(24,), (1, n), (20,)],
     )(
@@ -177,12 +186,12 @@ def test_route(language, random, has_table, n_experts, n_used):
     table = np.ascontiguousarray(table)
     packed, n_hidden, token = random_packed(_Q8_0, 20, 64, random), 64, 3
     gate_up = floats(random, 2 * n_hidden)
-    rows = rows_of(PlanarWeight.of([packed]), None, 2, max_groups=1)
+    rows = rows_of(PlanarWeight.of([packed]), None, _TWO, max_groups=1)
     launch = decode_kernels(language).launch(
         "v4_route_swiglu_rows",
         {
             **{"AT": 2 * n_hidden, "E": n_experts, "K": n_used, "HAS_TABLE": has_table},
-            **{"N_COLUMNS": n_hidden, "RW": 2, "UN": 4},
+            **_TWO.template(n_hidden),
         },
         (1 + rows.n_groups, 1),
         [(20,), (1, n_used), (1, n_used)],
@@ -214,10 +223,10 @@ def test_nan_is_not_hidden(language, random):
     x = floats(random, 2 * n + 8)
     x[3] = np.nan
     x[2 * n : 2 * n + 8] = np.nan
-    rows = rows_of(PlanarWeight.of([random_packed(_Q8_0, 16, n, random)]), None, 2, max_groups=1)
+    rows = rows_of(PlanarWeight.of([random_packed(_Q8_0, 16, n, random)]), None, _TWO, max_groups=1)
     y, ids, _ = kernels.launch(
         "v4_route_swiglu_rows",
-        {"AT": 2 * n, "E": 8, "K": 3, "HAS_TABLE": False, "N_COLUMNS": n, "RW": 2, "UN": 4},
+        {"AT": 2 * n, "E": 8, "K": 3, "HAS_TABLE": False, **_TWO.template(n)},
         (1 + rows.n_groups, 1),
         [(16,), (1, 3), (1, 3)],
         [mx.float32, mx.int32, mx.float32],

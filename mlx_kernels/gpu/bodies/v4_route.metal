@@ -1,7 +1,6 @@
 // The experts of a token and their weights, ids of a choice by score ascending, by the first simdgroup
-// of the first group. x: the router's products from AT on [E]. With a table [V, K] the ids are those of
+// of the first group, which does no rows. x: the router's products from AT on [E]. With a table [V, K] the ids are those of
 // the token. numbers[1]: scale of the weights.
-const int group = int(threadgroup_position_in_grid.x) - 1;
 if (group < 0 && simdgroup_index_in_threadgroup == 0u) {
   const int PER_LANE = (E + 31) / 32;
   const int lane = int(thread_index_in_simdgroup);

@@ -4,9 +4,8 @@
 // numbers: eps of the norms, eps of the hyper-connection, iterations.
 threadgroup float4 staged[(N_COLUMNS + 511) / 512 * 128];
 threadgroup float sums[32];
-threadgroup float squares[8];
-const int group = int(threadgroup_position_in_grid.x) - 1;
-for (int row = int(simdgroup_index_in_threadgroup); row < 25; row += 8) {
+threadgroup float squares[SIMDS];
+for (int row = int(simdgroup_index_in_threadgroup); row < 25; row += SIMDS) {
   const int n_partials = sizes[5];
   float sum = 0.0f;
   for (int i = int(thread_index_in_simdgroup); i < n_partials; i += 32) {
@@ -48,7 +47,7 @@ if (group < 0) {
   float pre[4];
   for (int i = 0; i < 4; i++) pre[i] = sigmoid_of(sums[i] * hyper_factor * scale[0] + base[i]) + numbers[1];
   float sum = 0.0f;
-  for (int i = int(thread_position_in_threadgroup.x); i < N_COLUMNS / 4; i += 256) {
+  for (int i = int(thread_position_in_threadgroup.x); i < N_COLUMNS / 4; i += 32 * SIMDS) {
     float4 u = float4{0.0f, 0.0f, 0.0f, 0.0f};
     for (int s = 0; s < 4; s++) {
       float4 v = *(const device float4*)(x + s * N_COLUMNS + 4 * i);
@@ -64,10 +63,10 @@ if (group < 0) {
 threadgroup_barrier(mem_flags::mem_threadgroup);
 float factor = 0.0f;
 if (group >= 0) {
-  for (int i = 0; i < 8; i++) factor += squares[i];
+  for (int i = 0; i < SIMDS; i++) factor += squares[i];
   factor = 1.0f / sqrt(factor / float(N_COLUMNS) + numbers[0]);
   const int n_groups = int(threadgroups_per_grid.x) - 1;
-  for (int i = group * 256 + int(thread_position_in_threadgroup.x); i < N_COLUMNS / 4; i += 256 * n_groups) {
+  for (int i = group * 32 * SIMDS + int(thread_position_in_threadgroup.x); i < N_COLUMNS / 4; i += 32 * SIMDS * n_groups) {
     float4 v = staged[staged_place(i)];
     *(device float4*)(normed + 4 * i) = float4{v.x * factor, v.y * factor, v.z * factor, v.w * factor};
   }

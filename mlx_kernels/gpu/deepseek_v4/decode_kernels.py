@@ -30,21 +30,22 @@ class DecodeKernel(NamedTuple):
 
 
 _ROWS = ("quants", "factors", "halves", "sizes")
-_ROW_SHAPE = ("N_COLUMNS", "RW", "UN")
+_ROW_SHAPE = ("N_COLUMNS", "SIMDS", "RW", "UN")
+_SWIGLU_ROWS = ("v4_rows_begin", "v4_stage_swiglu", "v4_rows")
 
 DECODE_KERNELS = {
     kernel.name: kernel
     for kernel in (
         DecodeKernel(
             "v4_rows",
-            ("v4_stage_plain", "v4_rows"),
+            ("v4_group", "v4_rows_begin", "v4_stage_plain", "v4_rows"),
             ("x", *_ROWS),
             ("out",),
             _ROW_SHAPE,
         ),
         DecodeKernel(
             "v4_store_queries",
-            ("v4_store", "v4_stage_norm", "v4_rows"),
+            ("v4_store", "v4_rows_begin", "v4_stage_norm", "v4_rows"),
             (
                 *("x", "norm", "kv_norm", "turns", "row_turns", "window", "frontier", "ape"),
                 *("row_norm", "index_frontier", "index_ape", "index_norm", "numbers"),
@@ -55,14 +56,14 @@ DECODE_KERNELS = {
         ),
         DecodeKernel(
             "v4_route_swiglu_rows",
-            ("v4_route", "v4_stage_swiglu", "v4_rows"),
+            ("v4_group_after_first", "v4_route", *_SWIGLU_ROWS),
             ("x", "bias", "table", "token", "numbers", *_ROWS),
             ("out", "ids", "weights"),
             ("AT", "E", "K", "HAS_TABLE", *_ROW_SHAPE),
         ),
         DecodeKernel(
             "v4_hyper_rows",
-            ("v4_stage_hyper", "v4_rows"),
+            ("v4_group_after_first", "v4_rows_begin", "v4_stage_hyper", "v4_rows"),
             ("x", "norm", "partials", "scale", "base", "numbers", *_ROWS),
             ("out", "normed", "mix"),
             _ROW_SHAPE,

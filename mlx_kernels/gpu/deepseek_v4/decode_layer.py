@@ -14,7 +14,7 @@ import mlx.core as mx
 from mlx_kernels.deepseek_v4_ops import HyperWeights, Layer, NetworkShape
 from mlx_kernels.gpu.deepseek_v4.decode_constants import integers, nothing, numbers
 from mlx_kernels.gpu.deepseek_v4.decode_kernels import DecodeKernels, Launch
-from mlx_kernels.gpu.deepseek_v4.decode_rows import SIMDGROUPS, Rows, rows_of
+from mlx_kernels.gpu.deepseek_v4.decode_rows import Rows, Way, rows_of
 from mlx_kernels.gpu.planar_linear import StackedWeight
 from mlx_kernels.gpu.planar_weight import PlanarWeight
 
@@ -26,8 +26,8 @@ _STORE_GROUPS = 64  # three that make rows, the others copy rings
 _SCORE_GROUPS = 264
 _MAX_COLUMNS = 8192  # 32 KiB of shared memory
 _HALF = mx.float16
-# Rows of a simdgroup and 16-byte loads of each in flight.
-_INPUT, _QUERIES, _OUTPUT = (1, 8), (4, 2), (2, 4)
+_INPUT, _OUTPUT = Way(8, 1, 8), Way(8, 2, 4)
+_QUERIES = Way(8, 4, 2)  # eight simdgroups, as those that store beside them
 
 
 def packed_of(weight: Any) -> PlanarWeight | None:
@@ -65,7 +65,7 @@ def can_decode(layer: Layer) -> bool:
         and shape.window % _CHUNK == 0
         and shape.n_experts <= 512
         and shape.n_used <= 32
-        and grouped.shape[0] // shape.n_groups % (SIMDGROUPS * _OUTPUT[0]) == 0
+        and grouped.shape[0] // shape.n_groups % (_OUTPUT.simdgroups * _OUTPUT.at_once) == 0
     )
 
 
@@ -90,37 +90,43 @@ class DecodeLayer:
         self.n_partials = n = shape.n_embd // STREAM_COLUMNS
         self._prepare_streams()
 
-        self.input = self._rows(weights.input, weights.exact_input, _INPUT[0], n_partials=n)
+        self.input = self._rows(weights.input, weights.exact_input, _INPUT, n_partials=n)
         self.input_launch = self._hyper_launch(self.input, _INPUT)
-        self.queries = self._rows(weights.q_b, weights.index_q_b, _QUERIES[0])
+        self.queries = self._rows(weights.q_b, weights.index_q_b, _QUERIES)
         self.eps = numbers(shape.eps)
         low_rows = weights.out_a.whole.shape[0] // shape.n_groups
-        self.out_a = self._rows(weights.out_a.whole, None, _OUTPUT[0], part_rows=low_rows)
+        self.out_a = self._rows(weights.out_a.whole, None, _OUTPUT, part_rows=low_rows)
         self.out_a_launch = self._launch("v4_rows", self.out_a, weights.out_a.whole, _OUTPUT)
-        self.out_b = self._rows(weights.out_b, None, _OUTPUT[0])
+        self.out_b = self._rows(weights.out_b, None, _OUTPUT)
         self.out_b_launch = self._launch("v4_rows", self.out_b, weights.out_b, _OUTPUT)
         self._prepare_store()
         self._prepare_attention()
 
-        self.ffn_input = self._rows(ffn.shared_gate_up, ffn.router, _INPUT[0], n_partials=n)
+        self.ffn_input = self._rows(ffn.shared_gate_up, ffn.router, _INPUT, n_partials=n)
         self.ffn_input_launch = self._hyper_launch(self.ffn_input, _INPUT)
-        self.shared_down = self._rows(ffn.shared_down, None, _OUTPUT[0])
+        self.shared_down = self._rows(ffn.shared_down, None, _OUTPUT)
         self._prepare_route()
 
-    def _rows(self, packed: StackedWeight, halves: Any, rw: int, **more: int) -> Rows:
-        return rows_of(packed_of(packed), halves, rw, **more)
+    def _rows(self, packed: StackedWeight, halves: Any, way: Way, **more: int) -> Rows:
+        return rows_of(packed_of(packed), halves, way, **more)
 
-    def _launch(self, name: str, rows: Rows, weight: StackedWeight, way: tuple[int, int]) -> Launch:
-        template = {"N_COLUMNS": weight.shape[1], "RW": way[0], "UN": way[1]}
-        return self.kernels.launch(name, template, (rows.n_groups, 1), [(1, rows.n_rows)])
+    def _launch(self, name: str, rows: Rows, weight: StackedWeight, way: Way) -> Launch:
+        return self.kernels.launch(
+            name,
+            way.template(weight.shape[1]),
+            (rows.n_groups, 1),
+            [(1, rows.n_rows)],
+            threads=32 * way.simdgroups,
+        )
 
-    def _hyper_launch(self, rows: Rows, way: tuple[int, int]) -> Launch:
+    def _hyper_launch(self, rows: Rows, way: Way) -> Launch:
         width = self.layer.shape.n_embd
         return self.kernels.launch(
             "v4_hyper_rows",
-            {"N_COLUMNS": width, "RW": way[0], "UN": way[1]},
+            way.template(width),
             (1 + rows.n_groups, 1),  # the first one computes the mixing
             [(1, rows.n_rows), (1, width), (20,)],
+            threads=32 * way.simdgroups,
         )
 
     def _prepare_streams(self) -> None:
@@ -147,8 +153,7 @@ class DecodeLayer:
             *((indexer.ape, indexer.norm) if indexer else (none, none)),
         )
         template = {"STORE_GROUPS": _STORE_GROUPS, "R": ratio, "D": d, "DI": di}
-        template |= {"KV_AT": shape.query_rank, "N_COLUMNS": weights.q_b.shape[1]}
-        template |= {"RW": _QUERIES[0], "UN": _QUERIES[1]}
+        template |= {"KV_AT": shape.query_rank, **_QUERIES.template(weights.q_b.shape[1])}
 
         def store(capacities: tuple[int, int, int]) -> Launch:
             w = (2 * d if ratio == 4 else d) if ratio else 0
@@ -219,12 +224,12 @@ class DecodeLayer:
             "v4_route_swiglu_rows",
             {
                 **{"AT": ffn.shared_gate_up.shape[0], "E": shape.n_experts, "K": shape.n_used},
-                **{"HAS_TABLE": has_table, "N_COLUMNS": width},
-                **{"RW": _OUTPUT[0], "UN": _OUTPUT[1]},
+                **{"HAS_TABLE": has_table, **_OUTPUT.template(width)},
             },
             (1 + self.shared_down.n_groups, 1),  # the first one routes
             [(1, self.shared_down.n_rows), (1, shape.n_used), (1, shape.n_used)],
             [mx.float32, mx.int32, mx.float32],
+            threads=32 * _OUTPUT.simdgroups,
         )
         self.bias = nothing(mx.float32) if ffn.bias is None else ffn.bias
         self.table = ffn.table if has_table else nothing(mx.int32)

@@ -7,10 +7,29 @@ import mlx.core as mx
 from mlx_kernels.gpu.deepseek_v4.decode_constants import integers, nothing
 from mlx_kernels.gpu.planar_weight import PlanarWeight
 
-SIMDGROUPS = 8  # of a group
-# Groups of a launch: four for each of the 132 multiprocessors of an H100 or H200.
-_MAX_GROUPS = 4 * 132
+# Simdgroups that are on an H100 or H200 at a time, of up to 64 registers a lane: 32 for each of its
+# 132 multiprocessors.
+_MAX_SIMDGROUPS = 32 * 132
 _HALF_BYTES, _BYTE_BYTES = 2.0, 34 / 32  # of a value
+
+
+class Way(NamedTuple):
+    """How the rows of a launch are done.
+
+    Attributes:
+        simdgroups: Of a group.
+        at_once: Rows that a simdgroup takes at a time.
+        in_flight: 16-byte loads of each, even.
+    """
+
+    simdgroups: int
+    at_once: int
+    in_flight: int
+
+    def template(self, n_columns: int) -> dict[str, int]:
+        """The values of the kernels' templates."""
+        sizes = {"N_COLUMNS": n_columns, "SIMDS": self.simdgroups}
+        return {**sizes, "RW": self.at_once, "UN": self.in_flight}
 
 
 class Rows(NamedTuple):
@@ -30,27 +49,28 @@ class Rows(NamedTuple):
 def rows_of(
     packed: PlanarWeight | None,
     halves: mx.array | None,
-    rows_a_simdgroup: int,
+    way: Way,
     *,
     part_rows: int = 0,
     n_partials: int = 0,
-    max_groups: int = _MAX_GROUPS,
+    max_groups: int = 0,
 ) -> Rows:
     """Divide the rows among groups by their bytes.
 
     Args:
         packed: [R, C] of Q8_0.
         halves: [R, C] float16, behind it.
-        rows_a_simdgroup: RW of the kernel.
+        way: of the launch.
         part_rows: rows that read a part of the input of their own, 0 for all; a group stays within
             them, and they are a multiple of its least rows.
         n_partials: of a hyper-connection's products, which a staging sums.
-        max_groups: more only where the least rows of a group ask for it.
+        max_groups: more only where parts ask for it; 0: as many as there is room for.
     """
     n8 = 0 if packed is None else packed.shape[0]
     n16 = 0 if halves is None else halves.shape[0]
     total = n8 * _BYTE_BYTES + n16 * _HALF_BYTES
-    least = SIMDGROUPS * rows_a_simdgroup
+    least = way.simdgroups * way.at_once
+    max_groups = max_groups or _MAX_SIMDGROUPS // way.simdgroups
 
     def divided(n_rows: int, share: float) -> tuple[int, int]:
         if not n_rows:

@@ -1,0 +1,2 @@
+// The first group does no rows.
+const int group = int(threadgroup_position_in_grid.x) - 1;
