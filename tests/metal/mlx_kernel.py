@@ -106,7 +106,10 @@ class HarnessKernel:
             output_dtypes=[dtype_name(dtype) for dtype in output_dtypes],
             grid=tuple(grid),
             threadgroup=tuple(threadgroup),
-            template=list(template or ()),
+            template=[
+                (name, value if isinstance(value, int) else dtype_name(value))
+                for name, value in template or ()
+            ],
             init_value=init_value,
         )
         outputs, report = kernel.run(**arguments, verbose=verbose)

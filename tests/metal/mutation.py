@@ -1,8 +1,9 @@
-"""Runs mutants of the kernels' texts on their cases: each must be found, or be known as harmless.
+"""Runs mutants of the kernels' texts: each must be found, or be known as harmless.
 
-A text is one file of ``bodies/``. A mutant of a line is run on the cases that reach this line, in
-the fast build (not optimised: that would cost most of the time), then in the checked one, with
-lanes and groups in descending order, and in the clang build, until something is found.
+A text is one file of ``bodies/``. The launches that the cases make are recorded, and a mutant of a
+line is run on some of those that reach this line: in the fast build (not optimised, that would cost
+most of the time), in the checked one, with lanes and groups in descending order, and in the clang
+build, until something is found: a fault, another result, more bytes moved, bytes not written.
 ``harmless_mutants.toml`` names those that nothing can find, with the reason.
 
 ``python -m tests.metal.mutation [TEXT ...]`` prints figures and what was not found.
@@ -13,43 +14,64 @@ import os
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
+
 from mlx_kernels.gpu.metal_cases import Case, all_cases
-from tests.metal.cases import findings, run_case
-from tests.metal.compiler import CompileError
-from tests.metal.launch import KernelFault
+from tests.metal.cases import MOST_TRAFFIC, run_case
+from tests.metal.compiler import CompileError, available_builds
+from tests.metal.launch import MetalKernel, Report
 from tests.metal.mlx_kernel import Launch
 from tests.metal.mutants import Mutant, mutants
 
 HARMLESS = Path(__file__).with_name("harmless_mutants.toml")
-TIMEOUT_S = 4.0  # a case takes well under a second
+TIMEOUT_S = 4.0  # a launch takes milliseconds
+N_LAUNCHES = 6  # that a mutant is run on, at most
 # How a mutant can be found, in the order of trial: build and order of lanes.
-WAYS = (
-    *(("quick", "ascending"), ("checked", "ascending"), ("quick", "descending")),
-    ("clang", "ascending"),  # an index past the end of a lane's own array
+WAYS = tuple(
+    way
+    for way in (
+        *(("quick", "ascending"), ("checked", "ascending"), ("quick", "descending")),
+        ("clang", "ascending"),  # an index past the end of a lane's own array
+    )
+    if way[0] in ("quick", *available_builds())
 )
 NO_PROGRAM, HARMLESS_ONE, NOT_FOUND = "no program", "harmless", "not found"
+# A result is another one when it differs by more than this share of its size and of the root mean
+# square of all: float32 sums in another order stay below, float16 results within their last bit.
+DIFFERENT = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
 
 
 @dataclass
 class Text:
-    """One file with kernel code, and which of its lines each case reaches."""
+    """One file with kernel code, the launches of it and the lines that each reaches."""
 
     name: str
     text: str
-    reached: dict[str, set[int]] = field(default_factory=dict)  # case -> lines that ran
-    coded: set[int] = field(default_factory=set)  # lines with code in any case
+    reached: list[set[int]] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+    coded: set[int] = field(default_factory=set)  # lines with code in any launch
 
-    def cases_for(self, mutant: Mutant) -> list[str]:
-        """Those that reach its line; every one when the line makes no code of its own."""
-        if mutant.line not in self.coded:
-            return list(self.reached)
-        return [case for case, lines in self.reached.items() if mutant.line in lines]
+    def launches_for(self, mutant: Mutant) -> list[int]:
+        """Those that reach its line, of every kernel some; all of them when it makes no code."""
+        chosen = [
+            i
+            for i, lines in enumerate(self.reached)
+            if mutant.line in lines or mutant.line not in self.coded
+        ]
+        # One of each kernel first, the second of each then.
+        seen: Counter[str] = Counter()
+        rank = {}
+        for i in chosen:
+            name = self.launches[i].kernel.name
+            rank[i] = seen[name]
+            seen[name] += 1
+        return sorted(chosen, key=lambda i: rank[i])[:N_LAUNCHES]
 
 
 @dataclass(frozen=True)
@@ -72,18 +94,34 @@ def project_texts() -> dict[str, str]:
     }
 
 
-def measured_texts(sources: dict[str, str], cases: Sequence[Case]) -> list[Text]:
-    """The texts with the lines that each case reaches."""
+def recorded_texts(sources: dict[str, str], cases: Sequence[Case]) -> list[Text]:
+    """The texts with the different launches that the cases make of them."""
     texts = [Text(name, content) for name, content in sources.items()]
+    seen = set()
     for case in cases:
-        _, launches = run_case(case, "counted")
-        for text in texts:
-            for launch in launches:
-                _add_lines(text, case.name, launch)
+        _, launches = run_case(case)
+        for launch in launches:
+            a = launch.arguments
+            shapes = tuple(array.shape for array in a["inputs"])
+            key = (launch.kernel.name, tuple(a["template"]), a["grid"], shapes, *_numbers(launch))
+            used = [t for t in texts if t.text in launch.kernel.header + launch.kernel.source]
+            if key in seen or not used:
+                continue
+            seen.add(key)
+            _, report = launch.kernel.run(**a, build="counted")
+            for text in used:
+                _add_lines(text, launch, report)
     return texts
 
 
-def _add_lines(text: Text, case: str, launch: Launch) -> None:
+def _numbers(launch: Launch) -> tuple[bytes, ...]:
+    """Small inputs: positions and sizes, which choose the way through a kernel."""
+    arrays = launch.arguments["inputs"]
+    return tuple(a.tobytes() for a in arrays if a.dtype == np.int32 and a.size <= 8)
+
+
+def _add_lines(text: Text, launch: Launch, report: Report) -> None:
+    reached = set()
     for file, whole in (
         ("header.metal", launch.kernel.header),
         ("body.metal", launch.kernel.source),
@@ -93,12 +131,13 @@ def _add_lines(text: Text, case: str, launch: Launch) -> None:
             continue
         first = whole.count("\n", 0, at)
         n_lines = text.text.count("\n") + 1
-        reached = text.reached.setdefault(case, set())
-        for (name, line), count in launch.report.lines.items():
+        for (name, line), count in report.lines.items():
             if name == file and 0 < line - first <= n_lines:
                 text.coded.add(line - first)
                 if count:
                     reached.add(line - first)
+    text.launches.append(launch)
+    text.reached.append(reached)
 
 
 def known_harmless() -> dict[str, dict[str, str]]:
@@ -106,31 +145,82 @@ def known_harmless() -> dict[str, dict[str, str]]:
     return tomllib.loads(HARMLESS.read_text(encoding="utf-8")) if HARMLESS.exists() else {}
 
 
-def judge(text: Text, mutant: Mutant, cases: dict[str, Case]) -> Verdict:
+def judge(text: Text, mutant: Mutant) -> Verdict:
     """Run one mutant until it is found."""
-    changed = mutant.apply(text.text)
-    rewrite = partial(_rewrite, text.text, changed)
-    names = text.cases_for(mutant)
+    rewrite = partial(_rewrite, text.text, mutant.apply(text.text))
+    chosen = text.launches_for(mutant)
     for build, order in WAYS:
-        for name in names:
+        for i in chosen:
             try:
-                found = findings(
-                    cases[name],
-                    build,
-                    order=order,
-                    rewrite=rewrite,
-                    timeout_s=TIMEOUT_S,
-                )
-            except KernelFault as fault:
-                found = [str(fault)]
+                found = _finding(text.launches[i], rewrite, build, order)
             except CompileError as error:
                 return Verdict(text.name, mutant, NO_PROGRAM, str(error)[:200])
             except ValueError as error:  # more than Metal has of something
-                found = [str(error)]
+                found = str(error)
             if found:
-                how = _way(build, order)
-                return Verdict(text.name, mutant, how, found[0])
-    return Verdict(text.name, mutant, NOT_FOUND, "" if names else "no case reaches the line")
+                return Verdict(text.name, mutant, _way(build, order), found)
+    return Verdict(text.name, mutant, NOT_FOUND, "" if chosen else "no launch reaches the line")
+
+
+def _finding(launch: Launch, rewrite: Callable[[str], str], build: str, order: str) -> str:
+    """What a changed text does otherwise than the right one in the same build, or ""."""
+    outputs, report = _run(launch, rewrite, build, order)
+    if report.error:
+        return report.error
+    right, expected = _right_run(launch, build)
+    dtypes = launch.arguments["output_dtypes"]
+    for name, got, wanted, dtype in zip(
+        launch.kernel.output_names, outputs, right, dtypes, strict=True
+    ):
+        if (n_different := _n_different(got, wanted, dtype)) > 0:
+            return f"{n_different} other values of {name}"
+    for name, now in report.traffic.items():
+        before = expected.traffic[name]
+        if now.unwritten > before.unwritten:
+            return f"{now.unwritten} bytes of {name} never written"
+        if now.fetched + now.written > MOST_TRAFFIC * (before.fetched + before.written):
+            return f"{name} moves {now.fetched + now.written} bytes"
+    return ""
+
+
+def _run(
+    launch: Launch, rewrite: Callable[[str], str], build: str, order: str
+) -> tuple[list[np.ndarray], Report]:
+    old = launch.kernel
+    kernel = MetalKernel(
+        *(old.name, old.input_names, old.output_names, rewrite(old.source), rewrite(old.header)),
+        *(old.ensure_row_contiguous, old.atomic_outputs),
+        bfloat16_inputs=old.bfloat16_inputs,
+        timeout_s=TIMEOUT_S,
+        keep=rewrite is str,
+    )
+    return kernel.run(**launch.arguments, build=build, order=order)
+
+
+_right_runs: dict[tuple[int, str], tuple[list[np.ndarray], Report]] = {}
+
+
+def _right_run(launch: Launch, build: str) -> tuple[list[np.ndarray], Report]:
+    key = (id(launch), build)
+    if key not in _right_runs:
+        _right_runs[key] = outputs, report = _run(launch, str, build, "ascending")
+        assert report.error is None, f"{launch.kernel.name}: {report.error}"
+    return _right_runs[key]
+
+
+def _n_different(got: np.ndarray, wanted: np.ndarray, dtype: str) -> int:
+    if dtype not in DIFFERENT:
+        return int((got != wanted).sum())
+    bits = f"u{got.itemsize}"
+    same = np.ascontiguousarray(got).view(bits) == np.ascontiguousarray(wanted).view(bits)
+    if dtype == "bfloat16":
+        got, wanted = ((a.astype(np.uint32) << 16).view(np.float32) for a in (got, wanted))
+    got, wanted = got.astype(np.float64), wanted.astype(np.float64)
+    finite = wanted[np.isfinite(wanted)]
+    size = np.sqrt(np.mean(finite**2)) if finite.size else 0.0
+    with np.errstate(all="ignore"):
+        near = np.abs(got - wanted) <= DIFFERENT[dtype] * (np.abs(wanted) + size)
+    return int((~(same | near)).sum())
 
 
 def _way(build: str, order: str) -> str:
@@ -142,34 +232,43 @@ def _rewrite(old: str, new: str, whole: str) -> str:
     return whole.replace(old, new)
 
 
-_shared: dict[str, object] = {}
+_texts: dict[str, Text] = {}
 
 
-def _start(texts: list[Text], cases: object) -> None:
-    _shared["texts"] = {text.name: text for text in texts}
-    _shared["cases"] = {case.name: case for case in cases()}
+def _start(texts: list[Text]) -> None:
+    _texts.update((text.name, text) for text in texts)
 
 
 def _judge_one(task: tuple[str, Mutant]) -> Verdict:
-    return judge(_shared["texts"][task[0]], task[1], _shared["cases"])
+    return judge(_texts[task[0]], task[1])
 
 
 def run_mutants(
-    texts: list[Text], chosen: Sequence[tuple[str, Mutant]], cases: object = all_cases
+    texts: list[Text], chosen: Sequence[tuple[str, Mutant]], n_processes: int | None = None
 ) -> Iterable[Verdict]:
-    """The verdicts of mutants (name of the text, mutant), on as many processes as cores.
-
-    Args:
-        cases: A function of a module, which gives the cases in every process.
-    """
-    n_processes = len(os.sched_getaffinity(0))
-    if len(chosen) < 8 or n_processes == 1:
-        _start(texts, cases)
+    """The verdicts of mutants (name of the text, mutant); by default on all cores."""
+    n_processes = n_processes or len(os.sched_getaffinity(0))
+    if n_processes == 1:
+        _start(texts)
         yield from map(_judge_one, chosen)
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(n_processes, _start, (texts, cases)) as pool:
+    with context.Pool(n_processes, _start, (texts,)) as pool:
         yield from pool.imap_unordered(_judge_one, chosen, chunksize=4)
+
+
+def divided(
+    texts: list[Text], harmless: dict[str, dict[str, str]]
+) -> tuple[list[tuple[str, Mutant]], list[Verdict]]:
+    """The mutants to run, and the verdicts of those that are known as harmless."""
+    chosen, verdicts = [], []
+    for text in texts:
+        for mutant in mutants(text.text):
+            if mutant.key in harmless.get(text.name, {}):
+                verdicts.append(Verdict(text.name, mutant, HARMLESS_ONE))
+            else:
+                chosen.append((text.name, mutant))
+    return chosen, verdicts
 
 
 def figures(verdicts: Iterable[Verdict]) -> str:
@@ -196,22 +295,15 @@ def _row(name: str, count: Counter, columns: list[str]) -> str:
 
 
 def main(wanted: list[str]) -> None:
+    """Run the mutants of some texts, or of all."""
     sources = {name: text for name, text in project_texts().items() if not wanted or name in wanted}
-    texts = measured_texts(sources, all_cases())
-    harmless = known_harmless()
-    chosen, verdicts = [], []
-    for text in texts:
-        for mutant in mutants(text.text):
-            if mutant.key in harmless.get(text.name, {}):
-                verdicts.append(Verdict(text.name, mutant, HARMLESS_ONE))
-            else:
-                chosen.append((text.name, mutant))
+    texts = recorded_texts(sources, all_cases())
+    chosen, verdicts = divided(texts, known_harmless())
     print(f"{len(chosen)} mutants to run", flush=True)
     for verdict in run_mutants(texts, chosen):
         verdicts.append(verdict)
         if verdict.how == NOT_FOUND:
-            print(f"{verdict.text}:{verdict.mutant.line} {verdict.mutant.rule}: ", end="")
-            print(f"{verdict.mutant.key}  {verdict.words}", flush=True)
+            print(f"{verdict.text}\t{verdict.mutant.key}\t{verdict.words}", flush=True)
     print(figures(verdicts))
 
 
