@@ -14,7 +14,7 @@ from ds4agent.errors import ConfigError, UsageError, explain, is_expected
 from ds4agent.events import Mode, Start
 from ds4agent.headless import FORMATS, run_headless
 
-_SUBCOMMANDS = ("config", "doctor", "models", "prompt", "sandbox", "sessions")
+_SUBCOMMANDS = ("config", "doctor", "eval", "models", "prompt", "sandbox", "sessions")
 _DEVICES = ("auto", "metal", "cuda", "cpu", "mlx-cpu")
 _STDIN = "-"  # -p without a text
 _PICK = "?"  # --resume without an id
@@ -24,6 +24,7 @@ subcommands (`ds4-agent NAME --help`):
   sessions list|show|delete       saved conversations
   prompt render                   a conversation as the model sees it
   config show                     settings and where they come from
+  eval                            agent tasks on a model
   sandbox -- COMMAND...           run a command confined as the model's are
   doctor                          what a bug report needs
 
@@ -174,7 +175,9 @@ def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
         "command line",
     )
     if open_engine is None:
-        open_engine = _engine_opener(args.model, config)
+        from ds4agent.models import engine_opener
+
+        open_engine = engine_opener(args.model, config)
     start = Start(
         resume_id="" if args.resume in (None, _PICK) else args.resume,
         resume_latest=args.resume_latest,
@@ -293,22 +296,6 @@ def _schema(name: str | None) -> dict[str, Any] | None:
     return read_schema(Path(name))
 
 
-def _engine_opener(model: str | None, config: Config) -> Callable[..., Any]:
-    from ds4agent.models import find_model
-
-    path = find_model(model, config).absolute()
-
-    def open_engine(progress: Callable[[int, int], None], cancel: Any) -> Any:
-        # Imported in the worker's thread: the screen is painted meanwhile.
-        from engine.engine import Engine
-
-        return Engine.open(
-            path, device=config.device, ctx=config.ctx, progress=progress, cancel=cancel
-        )
-
-    return open_engine
-
-
 def _screen(worker: Any, opens_list: bool) -> int:
     from ds4agent.events import ListSessions
     from ds4agent.tui.app import run_tui
@@ -327,6 +314,7 @@ def _screen(worker: Any, opens_list: bool) -> int:
 
 def _subcommand(arguments: list[str]) -> int:
     from ds4agent import doctor, models_cli, prompt_cli, sandbox_cli, sessions_cli
+    from ds4agent.evaluation import cli as evaluation_cli
 
     parser = _Parser(prog="ds4-agent")
     subparsers = parser.add_subparsers(dest="subcommand", required=True)
@@ -342,6 +330,7 @@ def _subcommand(arguments: list[str]) -> int:
     schema.set_defaults(run=_show_event_schema)
     doctor.add_parser(subparsers)
     sandbox_cli.add_parser(subparsers)
+    evaluation_cli.add_parser(subparsers)
     args = parser.parse_args(arguments)
     _log_to_file()
     sys.stdout.reconfigure(errors="replace")  # the name of a folder may be no UTF-8

@@ -8,8 +8,10 @@ import difflib
 import os
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ds4agent import paths
 from ds4agent.config import Config
@@ -142,6 +144,26 @@ def find_model(name_or_path: str | None, config: Config) -> Path:
     near = difflib.get_close_matches(wanted, BY_NAME, n=1)
     hint = f"Did you mean {near[0]}?" if near else f"Known names: {', '.join(BY_NAME)}."
     raise ConfigError(f"model {wanted!r} is no file, and no known name; {_looked_at()}", hint)
+
+
+def engine_opener(name_or_path: str | None, config: Config) -> Callable[..., Any]:
+    """Find a model and return what loads it: called with a progress callback (bytes done, bytes
+    in all) and an event that asks it to give up.
+
+    Raises:
+        Ds4Error: there is no such model.
+    """
+    path = find_model(name_or_path, config).absolute()
+
+    def open_engine(progress: Callable[[int, int], None], cancel: Any) -> Any:
+        # Imported in the worker's thread: the screen is painted meanwhile.
+        from engine.engine import Engine
+
+        return Engine.open(
+            path, device=config.device, ctx=config.ctx, progress=progress, cancel=cancel
+        )
+
+    return open_engine
 
 
 def best_found(found: list[FoundModel], memory_bytes: int) -> FoundModel | None:
