@@ -61,7 +61,12 @@ def fork(store: SessionStore, id_prefix: str, name: str = "") -> SessionRecord:
         with staged(side_file.path_for(target)) as side:
             side.file.write(
                 side_file.SideFile(
-                    facts.meta, record.fingerprint, (stamp,), facts.payload_sha256, created_at
+                    facts.meta,
+                    record.fingerprint,
+                    (stamp,),
+                    facts.payload_sha256,
+                    facts.text_sha256,
+                    created_at,
                 ).pack()
             )
             side.finish()

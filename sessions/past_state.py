@@ -75,6 +75,7 @@ def load(
             raise CheckpointError("the session was saved by another program meanwhile", _AGAIN)
         facts = side_file.facts_of(path, past.stamp)
         text = opened.text()
+        side_file.check(path, past.stamp, text)
         room = past.journal.max_tokens if past.journal is not None else 0
         state = opened.state(text, sha256=facts.payload_sha256, room=room, progress=progress)
         if past.journal is not None:

@@ -203,6 +203,7 @@ def _restored(
     record, own_stamp = describe(opened, identifier, path), stamp(opened)
     room = found.live.max_tokens if found.live else 0
     text = opened.text()
+    side_file.check(path, own_stamp, text)
     sha256 = side_file.facts_of(path, own_stamp).payload_sha256
     state = opened.state(text, sha256=sha256, room=room, progress=progress)
     notes = [found.note] if found.note else []

@@ -110,7 +110,12 @@ class SessionStore:
                     folder.remove_leftovers(self.folder)
                     stamps = (own_stamp, *session_file.stamps_at(path))
                     facts = side_file.SideFile(
-                        meta, state.fingerprint, stamps, checksum, created_at
+                        meta,
+                        state.fingerprint,
+                        stamps,
+                        checksum,
+                        hashlib.sha256(text).hexdigest() if is_plain else "",
+                        created_at,
                     )
                     side.file.write(facts.pack())
                     side.finish()

@@ -101,7 +101,7 @@ def strip(store: SessionStore, id_prefix: str) -> tuple[SessionRecord, int]:
         new_stamp = side_file.stamp(stripped.envelope.file_bytes, stripped.summary().digest)
         side.file.write(
             side_file.SideFile(
-                facts.meta, record.fingerprint, (new_stamp, stamp), "", record.created_at
+                facts.meta, record.fingerprint, (new_stamp, stamp), "", "", record.created_at
             ).pack()
         )
         side.finish()
