@@ -91,6 +91,11 @@ class HistoryEntry:
     text: str
     name: str = ""
     arguments: dict[str, Any] | None = None
+    # Of a result, as in ToolFinished; None and "" where that was not kept.
+    ok: bool | None = None
+    title: str = ""
+    diff: str = ""
+    exit_code: int | None = None
 
 
 # --- worker -> screen ---------------------------------------------------------------------------

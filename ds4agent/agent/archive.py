@@ -9,6 +9,7 @@ from typing import Any
 from ds4agent.agent.conversation import Conversation, Progress
 from ds4agent.agent.going_back import go_back
 from ds4agent.agent.keeping import Keeping
+from ds4agent.agent.past_events import joined
 from ds4agent.agent.rereading import tokens_to_read
 from ds4agent.errors import Ds4Error
 from ds4agent.events import HistoryEntry, Saved, SessionList, SessionSummary, Start
@@ -262,11 +263,12 @@ class Archive:
     def history(self, conversation: Conversation) -> tuple[HistoryEntry, ...]:
         """Return what was said, for display, without the system prompt."""
         items = self._engine.chat.history(conversation.transcript, self._tools)
-        return tuple(
+        entries = [
             HistoryEntry(item.role, item.text, item.name, item.arguments)
             for item in items
             if item.role != "system"
-        )
+        ]
+        return joined(entries, self._keeping.past_events if self._keeping is not None else ())
 
     def close(self) -> None:
         """Let other programs open the conversation."""

@@ -43,6 +43,11 @@ class Keeping:
         self._keeper: Keeper | None = None
 
     @property
+    def past_events(self) -> Sequence[dict[str, Any]]:
+        """What was noted of the open conversation, oldest first; see ``past_events``."""
+        return self._keeper.events if self._keeper is not None else ()
+
+    @property
     def has_journal(self) -> bool:
         """Whether there is anything that the checkpoint doesn't have."""
         return self._keeper is not None and self._keeper.n_records > 0

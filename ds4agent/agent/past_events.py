@@ -3,10 +3,12 @@
 They are kept with the conversation as small JSON objects, one for each finished call and turn.
 """
 
+import dataclasses
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from ds4agent.events import Event, Outcome, ToolFinished
+from ds4agent.events import Event, HistoryEntry, Outcome, ToolFinished
 
 _MAX_DIFF = 20_000  # characters kept of a change
 
@@ -49,3 +51,35 @@ class PastEvents:
     def clear(self) -> None:
         """Another conversation begins."""
         self._waiting.clear()
+
+
+def joined(
+    history: Sequence[HistoryEntry], events: Sequence[dict[str, Any]]
+) -> tuple[HistoryEntry, ...]:
+    """Return a history whose results tell how their calls went, as far as that was kept.
+
+    From the newest back, since what was taken back or forgotten is missing in front. A result that
+    has no event (of a call that could not be read) is passed over; from the first event that fits
+    no result on, nothing is told.
+    """
+    entries = list(history)
+    calls = [event for event in events if event.get("event") == "call"]
+    for i in range(len(entries) - 1, -1, -1):
+        if entries[i].role != "result" or not calls:
+            continue
+        if entries[i].name == calls[-1].get("name"):
+            entries[i] = _told(entries[i], calls.pop())
+    return tuple(entries)
+
+
+def _told(entry: HistoryEntry, event: dict[str, Any]) -> HistoryEntry:
+    """Return a result with what an event says; the file may hold anything."""
+    ok, exit_code = event.get("ok"), event.get("exit_code")
+    title, diff = event.get("title"), event.get("diff")
+    return dataclasses.replace(
+        entry,
+        ok=ok if isinstance(ok, bool) else None,
+        title=title if isinstance(title, str) else "",
+        diff=diff if isinstance(diff, str) else "",
+        exit_code=exit_code if type(exit_code) is int else None,
+    )

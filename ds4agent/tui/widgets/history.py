@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from ds4agent.events import HistoryEntry
+from ds4agent.plain import one_line
 from ds4agent.tui.plain import printable
 from ds4agent.tui.widgets.answer import Answer
 from ds4agent.tui.widgets.thinking import ThinkingBlock
@@ -39,6 +40,10 @@ def recipes(history: Sequence[HistoryEntry]) -> list[Recipe]:
                     call = _restored_call(f"history-{number}", entry.name, None, "")
                     blocks.append(partial(ToolCard, call))
                 call.output = printable(entry.text)
+                if entry.ok is not None:
+                    call.state = CallState.OK if entry.ok else CallState.FAILED
+                    call.title = one_line(entry.title) or call.title
+                    call.diff, call.exit_code = printable(entry.diff), entry.exit_code
     return blocks
 
 
