@@ -23,7 +23,8 @@ class DecodeKernel(NamedTuple):
     """One kernel: its files in ``bodies/`` and the names that they use."""
 
     name: str
-    files: tuple[str, ...]
+    header: tuple[str, ...]  # functions
+    files: tuple[str, ...]  # the body
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     template: tuple[str, ...]
@@ -38,6 +39,7 @@ DECODE_KERNELS = {
     for kernel in (
         DecodeKernel(
             "v4_rows",
+            ("v4_words",),
             ("v4_group", "v4_rows_begin", "v4_stage_plain", "v4_rows"),
             ("x", *_ROWS),
             ("out",),
@@ -45,6 +47,7 @@ DECODE_KERNELS = {
         ),
         DecodeKernel(
             "v4_store_queries",
+            ("v4_words", "v4_rounding", "v4_pooling"),
             ("v4_store", "v4_rows_begin", "v4_stage_norm", "v4_rows"),
             (
                 *("x", "norm", "kv_norm", "turns", "row_turns", "window", "frontier", "ape"),
@@ -56,6 +59,7 @@ DECODE_KERNELS = {
         ),
         DecodeKernel(
             "v4_route_swiglu_rows",
+            ("v4_words", "v4_gates"),
             ("v4_group_after_first", "v4_route", *_SWIGLU_ROWS),
             ("x", "bias", "table", "token", "numbers", *_ROWS),
             ("out", "ids", "weights"),
@@ -63,6 +67,7 @@ DECODE_KERNELS = {
         ),
         DecodeKernel(
             "v4_hyper_rows",
+            ("v4_words", "v4_gates"),
             ("v4_group_after_first", "v4_rows_begin", "v4_stage_hyper", "v4_rows"),
             ("x", "norm", "partials", "scale", "base", "numbers", *_ROWS),
             ("out", "normed", "mix"),
@@ -70,6 +75,7 @@ DECODE_KERNELS = {
         ),
         DecodeKernel(
             "v4_post",
+            (),
             ("v4_post",),
             ("streams", "y", "z", "mix", "sizes"),
             ("out",),
@@ -77,6 +83,7 @@ DECODE_KERNELS = {
         ),
         DecodeKernel(
             "v4_post_partials",
+            ("v4_words",),
             ("v4_post", "v4_partials"),
             ("streams", "y", "z", "mix", "fn", "sizes"),
             ("out", "partials"),
@@ -84,6 +91,7 @@ DECODE_KERNELS = {
         ),
         DecodeKernel(
             "v4_partials",
+            ("v4_words",),
             ("v4_read_streams", "v4_partials"),
             ("streams", "fn", "sizes"),
             ("partials",),
@@ -91,14 +99,18 @@ DECODE_KERNELS = {
         ),
         DecodeKernel(
             "v4_index_scores",
+            ("v4_words", "v4_rounding"),
             ("v4_index_scores",),
             ("heads", "turns", "products", "rows", "numbers", "now"),
             ("scores",),
             ("HEADS", "AT", "WEIGHTS_AT"),
         ),
-        DecodeKernel("v4_top_k", ("v4_top_k",), ("scores", "now"), ("index",), ("K",)),
+        DecodeKernel(
+            "v4_top_k", ("v4_order",), ("v4_top_k",), ("scores", "now"), ("index",), ("K",)
+        ),
         DecodeKernel(
             "v4_attention",
+            ("v4_words",),
             ("v4_attention",),
             ("heads", "turns", "window", "rows", "index", "numbers", "now", "sizes"),
             ("mixed", "shares"),
@@ -106,6 +118,7 @@ DECODE_KERNELS = {
         ),
         DecodeKernel(
             "v4_combine",
+            (),
             ("v4_combine",),
             ("mixed", "shares", "sinks", "turns", "now", "sizes"),
             ("out",),
@@ -113,6 +126,7 @@ DECODE_KERNELS = {
         ),
         DecodeKernel(
             "v4_head_mix",
+            ("v4_gates",),
             ("v4_head_mix",),
             ("streams", "partials", "scale", "base", "numbers", "sizes"),
             ("out",),
@@ -129,7 +143,9 @@ def _text(file: str) -> str:
 
 def decode_source(kernel: DecodeKernel, language: str) -> tuple[str, str]:
     """Return the header and the body of a kernel; language is "metal" or "cuda"."""
-    header, body = _text("v4_common.metal"), "".join(_text(f"{f}.metal") for f in kernel.files)
+    header, body = (
+        "".join(_text(f"{file}.metal") for file in files) for files in (kernel.header, kernel.files)
+    )
     if language == "metal":
         return header, body
     return compact(_text("cuda_prelude.h") + header), compact(body)

@@ -179,6 +179,9 @@ class DecodeLayer:
 
     def _prepare_attention(self) -> None:
         shape = self.layer.shape
+        # The last launches, with what they are for: few tokens change them.
+        self._scores: tuple[Any, Any] = (None, None)
+        self._attention: tuple[Any, Any] = (None, None)
         at = shape.query_rank + 5 * shape.head_dim + 4 * shape.index_dim
         self.score_template = {
             "HEADS": shape.index_heads,
@@ -199,19 +202,25 @@ class DecodeLayer:
 
     def index_scores(self, n_rows: int, capacity: int) -> Launch:
         """The launch for ``n_rows`` of a buffer of ``capacity`` rows."""
-        groups = (min(_SCORE_GROUPS, -(-n_rows // 32)), 1)
-        return self.kernels.launch("v4_index_scores", self.score_template, groups, [(capacity,)])
+        key = (min(_SCORE_GROUPS, -(-n_rows // 32)), capacity)
+        if key != self._scores[0]:
+            launch = self.kernels.launch
+            made = launch("v4_index_scores", self.score_template, (key[0], 1), [(capacity,)])
+            self._scores = key, made
+        return self._scores[1]
 
     def attention(self, n_far: int, has_index: bool) -> Launch:
         """The launch for a window and ``n_far`` compressed rows."""
-        shape = self.layer.shape
-        n = self.n_chunks(n_far)
-        return self.kernels.launch(
-            "v4_attention",
-            {"D": shape.head_dim, "HAS_INDEX": has_index},
-            (n, -(-shape.n_heads // _HEADS)),
-            [(n, shape.n_heads, shape.head_dim), (n, shape.n_heads, 2)],
-        )
+        shape, n = self.layer.shape, self.n_chunks(n_far)
+        if (n, has_index) != self._attention[0]:
+            made = self.kernels.launch(
+                "v4_attention",
+                {"D": shape.head_dim, "HAS_INDEX": has_index},
+                (n, -(-shape.n_heads // _HEADS)),
+                [(n, shape.n_heads, shape.head_dim), (n, shape.n_heads, 2)],
+            )
+            self._attention = (n, has_index), made
+        return self._attention[1]
 
     def n_chunks(self, n_far: int) -> int:
         """Chunks of rows: those of the window, and of ``n_far`` compressed rows."""
