@@ -8,6 +8,7 @@ decoded before. Both round numbers to 11 bits and sum in float32.
 import mlx.core as mx
 
 from mlx_kernels.gpu.dense_linear import HALF_SCALE
+from mlx_kernels.gpu.fusion import fused
 from mlx_kernels.gpu.kernels import CudaKernels
 from mlx_kernels.gpu.planar_launches import dequantized
 from mlx_kernels.gpu.planar_weight import PlanarWeight
@@ -31,7 +32,7 @@ class ManyRows:
     def times(self, weight: PlanarWeight | mx.array) -> mx.array:
         """x times weight [R, C] transposed -> [T, R]. An array is of ``dense_matrix``, float16."""
         if isinstance(weight, mx.array):
-            return self._round() @ (weight.astype(mx.float32) * HALF_SCALE).T
+            return self._round() @ _widened(weight).T
         if len(self._x) <= MAX_TILE_ROWS:
             if self._halves is None:
                 self._halves = halves(self._kernels, self._x)
@@ -50,3 +51,8 @@ class ManyRows:
         if self._rounded is None:
             self._rounded = round_to_tf32(self._x)
         return self._rounded
+
+
+@fused
+def _widened(weight: mx.array) -> mx.array:
+    return weight.astype(mx.float32) * HALF_SCALE
