@@ -17,7 +17,11 @@ def run_case(case: Case, build: str = "fast", **options: object) -> tuple[Run, l
 
 def findings(case: Case, build: str, **options: object) -> list[str]:
     """What is wrong with a case in a build; [] when nothing is. Raises KernelFault, too."""
-    run, launches = run_case(case, build, **options)
+    return findings_of(*run_case(case, build, **options), build)
+
+
+def findings_of(run: Run, launches: list[Launch], build: str) -> list[str]:
+    """What is wrong with what a case did in a build."""
     found = []
     if not launches or not run.comparisons:
         return ["launches or compares nothing"]

@@ -6,6 +6,7 @@ outputs by ``output_dtypes``.
 """
 
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -19,7 +20,7 @@ from tests.metal.process import Worker
 THREADGROUP_LIMIT_BYTES = 32 * 1024  # of every Apple GPU (Metal feature set tables)
 MAX_THREADS = 1024
 
-_worker = Worker()
+_of_thread = threading.local()  # each thread has a child process of its own
 
 
 class KernelFault(Exception):
@@ -256,7 +257,9 @@ def launch_text(
             library = compiler.counted_library(cpp, Path(folder))
         else:
             library = compiler.kernel_library(cpp, build)
-        answer = _worker.run({**job, "library": str(library)}, timeout_s)
+        if not hasattr(_of_thread, "worker"):
+            _of_thread.worker = Worker()
+        answer = _of_thread.worker.run({**job, "library": str(library)}, timeout_s)
         if not keep:
             library.unlink(missing_ok=True)
         if build == "counted":

@@ -9,12 +9,12 @@ build, until something is found: a fault, another result, more bytes moved, byte
 ``python -m tests.metal.mutation [TEXT ...]`` prints figures and what was not found.
 """
 
-import multiprocessing
 import os
 import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
@@ -232,29 +232,11 @@ def _rewrite(old: str, new: str, whole: str) -> str:
     return whole.replace(old, new)
 
 
-_texts: dict[str, Text] = {}
-
-
-def _start(texts: list[Text]) -> None:
-    _texts.update((text.name, text) for text in texts)
-
-
-def _judge_one(task: tuple[str, Mutant]) -> Verdict:
-    return judge(_texts[task[0]], task[1])
-
-
-def run_mutants(
-    texts: list[Text], chosen: Sequence[tuple[str, Mutant]], n_processes: int | None = None
-) -> Iterable[Verdict]:
-    """The verdicts of mutants (name of the text, mutant); by default on all cores."""
-    n_processes = n_processes or len(os.sched_getaffinity(0))
-    if n_processes == 1:
-        _start(texts)
-        yield from map(_judge_one, chosen)
-        return
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(n_processes, _start, (texts,)) as pool:
-        yield from pool.imap_unordered(_judge_one, chosen, chunksize=4)
+def run_mutants(texts: list[Text], chosen: Sequence[tuple[str, Mutant]]) -> Iterable[Verdict]:
+    """The verdicts of mutants (name of the text, mutant), in order, on all cores."""
+    by_name = {text.name: text for text in texts}
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        yield from pool.map(lambda task: judge(by_name[task[0]], task[1]), chosen)
 
 
 def divided(

@@ -13,11 +13,11 @@ pytest.importorskip("mlx.core", reason="needs MLX (pip install ds4-agent[cpu])")
 import mlx_kernels  # noqa: E402
 from mlx_kernels.blocks import type_name  # noqa: E402
 from mlx_kernels.gpu.deepseek_v4.decode_kernels import DECODE_KERNELS  # noqa: E402
-from mlx_kernels.gpu.metal_cases import Case, all_cases  # noqa: E402
+from mlx_kernels.gpu.metal_cases import Case, Run, all_cases  # noqa: E402
 from mlx_kernels.gpu.metal_kernels import METAL_FORMATS, METAL_KERNELS, metal_name  # noqa: E402
 from tests.metal import compiler  # noqa: E402
 from tests.metal.address_spaces import lint, with_device_inputs  # noqa: E402
-from tests.metal.cases import differs_by_order, findings, run_case  # noqa: E402
+from tests.metal.cases import differs_by_order, findings_of, run_case  # noqa: E402
 from tests.metal.mlx_kernel import Launch  # noqa: E402
 
 BODIES = resources.files("mlx_kernels.gpu").joinpath("bodies")
@@ -39,8 +39,12 @@ NOT_DECODE: dict[str, str] = {
 
 
 @cache
-def launches_of(name: str) -> tuple[Launch, ...]:
-    return tuple(run_case(CASES[name])[1])
+def ran(name: str, build: str = "fast") -> tuple[Run, list[Launch]]:
+    return run_case(CASES[name], build)
+
+
+def launches_of(name: str) -> list[Launch]:
+    return ran(name)[1]
 
 
 @pytest.fixture(params=CASES)
@@ -50,11 +54,11 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.mark.parametrize("build", ["fast", "checked"])
 def test_case(case: Case, build: str) -> None:
-    assert findings(case, build) == []
+    assert findings_of(*ran(case.name, build), build) == []
 
 
 def test_bits_are_the_same_in_every_order(case: Case) -> None:
-    assert differs_by_order(list(launches_of(case.name))) == []
+    assert differs_by_order(launches_of(case.name)) == []
 
 
 @pytest.mark.slow
@@ -62,7 +66,7 @@ def test_bits_are_the_same_in_every_order(case: Case) -> None:
     "clang" not in compiler.available_builds(), reason="needs clang 16 or newer for its bounds"
 )
 def test_case_in_the_clang_build(case: Case) -> None:
-    assert findings(case, "clang") == []
+    assert findings_of(*run_case(case, "clang"), "clang") == []
 
 
 def test_every_metal_text_is_launched_by_a_case() -> None:
@@ -104,8 +108,8 @@ def test_every_kernel_and_every_format_of_the_list_is_launched() -> None:
 
 def test_every_kernel_states_its_least_bytes_or_why_not() -> None:
     launched, stated = set(), set()
-    for case in CASES.values():
-        run, launches = run_case(case)
+    for name in CASES:
+        run, launches = ran(name)
         launched |= {launch.kernel.name for launch in launches}
         stated |= set(run.traffic)
     assert launched - stated == set(NOT_DECODE)
@@ -129,14 +133,17 @@ def test_metal_kernels_are_made_in_one_place() -> None:
     "clang" not in compiler.available_builds(),
     reason="needs clang 16 or newer for the address spaces",
 )
-def test_address_spaces() -> None:
-    """Each text as launched, and as it is when its small inputs have eight elements or more."""
+@pytest.mark.parametrize("is_device", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_address_spaces(is_device: bool) -> None:
+    """Each text as launched, or as it is when its small inputs have eight elements or more."""
     texts = {}
     for name in CASES:
         for launch in launches_of(name):
             a = launch.arguments
             text = launch.kernel.kernel_text(a["inputs"], a["output_dtypes"], a["template"])
-            texts |= {text: name, with_device_inputs(text): name}
+            texts[with_device_inputs(text) if is_device else text] = launch.kernel.name
+    if not is_device:  # one of each kernel
+        texts = {text: name for name, text in {name: text for text, name in texts.items()}.items()}
     with ThreadPoolExecutor(2) as pool:
         messages = dict(zip(texts.values(), pool.map(lint, texts), strict=True))
     assert {name: message for name, message in messages.items() if message} == {}
