@@ -94,6 +94,8 @@ class Checkpoint:
             state = self.codec.read(cast(BinaryIO, watched), self.envelope, text, room)
         except CheckpointError as error:
             problem = error
+        finally:
+            watched.finish()
         if digest is not None:
             if problem is not None:  # the checksum tells whether the bytes or the writer is wrong
                 digest = self._payload_digest()

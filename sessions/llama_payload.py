@@ -27,6 +27,7 @@ copy of the state never exists.
 import hashlib
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -117,12 +118,12 @@ class LlamaPayload:
                 "Save it without a profile.",
             )
         shape = _shape_of(state)
-        digest = _digest_of(text)
-        for part in _parts(state, shape):
-            for piece in _pieces(part):
-                digest.update(piece)
-                out.write(piece)
-        out.write(digest.digest())
+        with closing(_digest_of(text)) as digest:
+            for part in _parts(state, shape):
+                for piece in _pieces(part):
+                    digest.update(piece)
+                    out.write(piece)
+            out.write(digest.digest())
 
     def summary(self, file: BinaryIO, envelope: Envelope) -> PayloadSummary:
         """Read the fixed part of a payload, and its digest without verifying it."""
@@ -139,8 +140,18 @@ class LlamaPayload:
     def read(self, file: BinaryIO, envelope: Envelope, text: bytes, room: int = 0) -> SessionState:
         """Read and verify a payload."""
         shape = _read_shape(file, envelope)
-        digest = _digest_of(text)
-        digest.update(shape.pack())
+        with closing(_digest_of(text)) as digest:
+            digest.update(shape.pack())
+            return self._read(file, envelope, shape, digest, room)
+
+    def _read(
+        self,
+        file: BinaryIO,
+        envelope: Envelope,
+        shape: _Shape,
+        digest: BackgroundDigest,
+        room: int,
+    ) -> SessionState:
         try:
             token_ids = np.empty(shape.n_tokens, "<u4")
             logits = np.empty(shape.n_vocab, "<f4")

@@ -49,7 +49,11 @@ class BackgroundDigest:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="ds4-hash")
         self.settle(_MOST_PENDING - 1)
-        self._pending.append(self._pool.submit(self._digest.update, data))
+        try:
+            self._pending.append(self._pool.submit(self._digest.update, data))
+        except RuntimeError:  # no more threads for this process: then it takes longer
+            self.settle()
+            self._digest.update(data)
 
     def settle(self, most_pending: int = 0) -> None:
         """Wait until no more than the last so many updates are to be hashed."""
@@ -58,15 +62,16 @@ class BackgroundDigest:
 
     def digest(self) -> bytes:
         """Return the digest of everything."""
-        self._finish()
+        self.close()
         return self._digest.digest()
 
     def hexdigest(self) -> str:
         """Return the digest of everything in hex."""
-        self._finish()
+        self.close()
         return self._digest.hexdigest()
 
-    def _finish(self) -> None:
+    def close(self) -> None:
+        """End the thread. The digest can still be asked for."""
         self.settle()
         if self._pool is not None:
             self._pool.shutdown()
@@ -171,12 +176,13 @@ class WatchedFile:
             self._flush = self._flusher.submit(os.fdatasync, descriptor)
 
     def finish(self) -> None:
-        """Wait for the threads; the file stays open.
+        """End the threads; the file stays open.
 
         Raises:
             OSError: the disk failed meanwhile. The kernel tells that once, so it counts here.
         """
-        self.settle()
+        if isinstance(self._digest, BackgroundDigest):
+            self._digest.close()
         flush, self._flush = self._flush, None
         if self._flusher is not None:
             self._flusher.shutdown()

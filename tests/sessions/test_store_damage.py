@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -267,3 +268,13 @@ def test_file_size_limit_keeps_the_old_save_and_no_fragment(store: SessionStore)
             old_save_survives_a_full_disk(store, saved, "File too large")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_load_that_fails_leaves_no_thread(store: SessionStore) -> None:
+    saved = save(store, n_tokens=400, n_heads=4, head_dim=64)
+    data = saved.path.read_bytes()
+    for n in (0, 3000, 300_000):  # sound, and cut in the middle of the state
+        saved.path.write_bytes(data[: len(data) - n])
+        with contextlib.suppress(CheckpointError):
+            store.load(saved.id)
+        assert not [t for t in threading.enumerate() if t.name.startswith("ds4-")]
