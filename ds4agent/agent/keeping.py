@@ -4,6 +4,7 @@ A conversation is saved as a whole once, at its first result or the end of its f
 then on each turn appends what is new to a journal. ``fold`` takes the journal up.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -25,10 +26,16 @@ from sessions.session_file import Restored
 from sessions.store import SessionStore
 from sessions.streams import Progress
 
+_log = logging.getLogger(__name__)
+
 _LOCK_ATTEMPTS = 5  # other programs that began with the same words in the same seconds
 # Idle time writes the whole conversation again when its journal has grown to this share of it:
 # so each byte of a conversation is written some five times in all, however long it gets.
 _FOLD_SHARE = 0.25
+# Where no idle time comes, as in a script: a journal of this many times its checkpoint, and some
+# more for short ones, is taken up at the end of a turn.
+_MOST_SHARE = 2.0
+_MOST_BYTES = 64 << 20
 
 
 class Keeping:
@@ -94,7 +101,13 @@ class Keeping:
             tokens_sha256=tokens_sha256(conversation.transcript),
             events=events,
         )
-        return self._saved(conversation, start_s, automatic=True)
+        saved = self._saved(conversation, start_s, automatic=True)
+        if kind == "turn" and keeper.journal_bytes > _MOST_SHARE * keeper.file_bytes + _MOST_BYTES:
+            try:
+                return self.fold(conversation, automatic=True)
+            except CheckpointError as error:  # the journal has it
+                _log.warning("the journal of %s was not taken up: %s", conversation.id, error)
+        return saved
 
     def fold(
         self,
