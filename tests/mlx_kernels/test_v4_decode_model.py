@@ -107,6 +107,29 @@ def compare_states(cache: Any, there: Any) -> None:
         assert (error > allowed).mean() < 0.02, name  # steps of the grid are rare
 
 
+@pytest.mark.slow
+def test_launches_have_no_fault_that_the_checked_build_sees(expected):
+    """Races, accesses out of bounds, values that nobody wrote; and what is left unwritten."""
+    from mlx_kernels.gpu.metal_kernels import MetalKernels
+    from tests.metal.mlx_kernel import Harness
+
+    harness = Harness("checked")
+    model = load(MlxOps("mlx-cpu", MetalKernels(harness.metal_kernel)))
+    there, cache = begun(expected, 135), model.new_cache(len(TOKENS))
+    cache.load(there.arrays(), 135)
+    logits = step(expected, there, 135)
+    np.testing.assert_allclose(step(model, cache, 135), logits, atol=CLOSE * np.abs(logits).max())
+    unwritten = {
+        output
+        for launch in harness.launches
+        for output in launch.kernel.output_names
+        if launch.report.traffic[output].unwritten
+    }
+    # Outputs for what a layer does not have; scores of rows that are not there yet.
+    no_rows = {"new_frontier", "row", "new_index_frontier", "index_row"}
+    assert unwritten <= no_rows | {"scores"}
+
+
 def test_a_position_that_was_taken_back_gives_the_same_bits(model, expected):
     first = 126
     cache = model.new_cache(len(TOKENS))

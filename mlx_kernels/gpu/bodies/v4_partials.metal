@@ -1,20 +1,23 @@
-// The group's share of the products with the next hyper-connection's matrix fn [N_ROWS, 4 C], and of
-// the sum of squares -> partials [N_ROWS + 1, groups].
+// The group's share of the products with fn, and of the sum of squares -> partials [N_ROWS + 1, groups].
 threadgroup_barrier(mem_flags::mem_threadgroup);
 {
-  const int lane = int(thread_index_in_simdgroup);
-  for (int row = int(simdgroup_index_in_threadgroup); row <= N_ROWS; row += 8) {
-    float sum = 0.0f;
-    for (int stream = 0; stream < 4; stream++) {
-      float a = values[stream * 64 + 2 * lane], b = values[stream * 64 + 2 * lane + 1];
-      if (row < N_ROWS) {
-        uint32_t w = *(const device uint32_t*)(fn + int64_t(row * 4 + stream) * n_columns + group * 64 + 2 * lane);
-        sum += low_half_of(w) * a + high_half_of(w) * b;
-      } else {
-        sum += a * a + b * b;
-      }
+  const int lane = int(thread_index_in_simdgroup), simd = int(simdgroup_index_in_threadgroup);
+  const int n_groups = int(threadgroups_per_grid.x);
+  float square = 0.0f, sums[PER_SIMD];
+  for (int r = 0; r < PER_SIMD; r++) sums[r] = 0.0f;
+  for (int stream = 0; stream < 4; stream++) {
+    const float a = values[stream * 64 + 2 * lane], b = values[stream * 64 + 2 * lane + 1];
+    square += a * a + b * b;
+    for (int r = 0; r < PER_SIMD; r++) {
+      sums[r] += low_half_of(fn_words[r][stream]) * a + high_half_of(fn_words[r][stream]) * b;
     }
-    sum = simd_sum(sum);
-    if (lane == 0) partials[row * int(threadgroups_per_grid.x) + group] = sum;
+  }
+  for (int r = 0; r < PER_SIMD; r++) {
+    const float sum = simd_sum(sums[r]);
+    if (lane == 0 && simd + 8 * r < N_ROWS) partials[(simd + 8 * r) * n_groups + group] = sum;
+  }
+  if (simd == 0) {
+    square = simd_sum(square);
+    if (lane == 0) partials[N_ROWS * n_groups + group] = square;
   }
 }

@@ -84,7 +84,7 @@ DECODE_KERNELS = {
         DecodeKernel(
             "v4_post_partials",
             ("v4_words",),
-            ("v4_post", "v4_partials"),
+            ("v4_partials_begin", "v4_post", "v4_partials"),
             ("streams", "y", "z", "mix", "fn", "sizes"),
             ("out", "partials"),
             ("HAS_SECOND", "N_ROWS"),
@@ -92,7 +92,7 @@ DECODE_KERNELS = {
         DecodeKernel(
             "v4_partials",
             ("v4_words",),
-            ("v4_read_streams", "v4_partials"),
+            ("v4_partials_begin", "v4_read_streams", "v4_partials"),
             ("streams", "fn", "sizes"),
             ("partials",),
             ("N_ROWS",),
