@@ -200,6 +200,10 @@ CASES = (
     experts_case(39, 96, 160, None, 39),
     dense_gate_up_case(12, 37, 512),
     dequantize_case(1, 5, 176),
+    dequantize_case(8, 7, 160),
+    dequantize_case(11, 5, 512),
     dequantize_case(13, 3, 768),
+    dequantize_case(14, 3, 512),
     dequantize_case(16, 5, 512),
+    dequantize_case(39, 7, 160),
 )
