@@ -1,9 +1,9 @@
 """What a model may do: files, search, shell, all confined to one workspace.
 
 Reading order: base, errors, protected, workspace, text, encoding, seen; then the tools read, more,
-write, edit (with replacing, matching and diff), listing, search (with query, ripgrep, grep_walk),
-shell, jobs, git, git_commit, todo; then arguments, executables and toolbox. The sandbox package
-below confines commands, the undo package takes back what was changed.
+write, edit (with replacing, matching, elsewhere and diff), listing, search (with query, ripgrep,
+grep_walk), shell, jobs, git, git_commit, todo; then arguments, executables, toolbox and reference.
+The sandbox package below confines commands, the undo package takes back what was changed.
 """
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "base",
     "diff",
     "edit",
+    "elsewhere",
     "encoding",
     "errors",
     "executables",
@@ -24,6 +25,7 @@ __all__ = [
     "protected",
     "query",
     "read",
+    "reference",
     "replacing",
     "ripgrep",
     "sandbox",

@@ -11,9 +11,10 @@ from typing import Any
 
 from tools.base import Access, OnOutput, Preview, ToolResult
 from tools.diff import unified_diff
+from tools.elsewhere import find_elsewhere
 from tools.encoding import SAMPLE_BYTES, detect
 from tools.errors import ToolError
-from tools.replacing import replace_once
+from tools.replacing import NotFound, Replacement, replace_once
 from tools.seen import SeenFiles
 from tools.workspace import Workspace
 
@@ -91,8 +92,19 @@ class EditTool:
 
     def _replace(self, text: str, arguments: dict[str, Any], what: str) -> tuple[str, list[str]]:
         """Return the new text, and a line for people about each place."""
-        done = replace_once(text, arguments["old"], arguments["new"], what)
+        done = self._replace_once(text, arguments, what)
         return done.text, [str(done)]
+
+    def _replace_once(self, text: str, edit: dict[str, str], what: str) -> Replacement:
+        try:
+            return replace_once(text, edit["old"], edit["new"], what)
+        except NotFound as error:
+            others = find_elsewhere(self._workspace, edit["old"], what)
+            if not others:
+                raise
+            raise ToolError(
+                f"{error}, but in {', '.join(others)}", "Is that the file to edit?"
+            ) from error
 
 
 class MultiEditTool(EditTool):
@@ -122,7 +134,7 @@ class MultiEditTool(EditTool):
         places = []
         for number, edit in enumerate(arguments["edits"], 1):
             try:
-                done = replace_once(text, edit["old"], edit["new"], what)
+                done = self._replace_once(text, edit, what)
             except ToolError as error:
                 raise ToolError(f"edit {number}: {error}; no edit was made", error.hint) from error
             text = done.text

@@ -16,6 +16,10 @@ _NEAREST_SEARCH_S = 0.5  # a failed edit must answer at once, also in a long fil
 _NEAREST_LINES = 8  # shown of the nearest place
 
 
+class NotFound(ToolError):
+    """The old text is nowhere in the file, nor anything that can be taken for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replacement:
     """A text after one replacement, and where that was."""
@@ -100,13 +104,13 @@ def _miss(relative: str, text: str, old: str, new: str) -> ToolError:
     lines = text.splitlines()
     best = _nearest_line(lines, old)
     if best is None:
-        return ToolError(f"old is not in {relative}", "Read the file and copy the text exactly.")
+        return NotFound(f"old is not in {relative}", "Read the file and copy the text exactly.")
     n_shown = min(_NEAREST_LINES, max(2, len(old.splitlines()) + 1))
     near = "\n".join(
         f"{index + 1} {_show_line(lines[index])}"
         for index in range(best, min(len(lines), best + n_shown))
     )
-    return ToolError(
+    return NotFound(
         f"old is not in {relative}",
         f"Copy the text exactly, without line numbers. The nearest lines are:\n{near}",
     )
