@@ -1,15 +1,21 @@
 """States of earlier moments, from checkpoint and journal."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sessions import past_state
+from engine.engine import Engine
+from engine.errors import RewindError
+from sessions import journal, past_state
 from sessions.errors import CheckpointError
 from sessions.store import SessionStore
+from tests.fakes.tiny_gguf import write_tiny_gguf
 from tests.sessions.deltas import append, fold, keeper_of, text_of, whole
 from tests.sessions.states import assert_same
+
+V4 = Path(__file__).parents[1] / "fixtures" / "v4_tiny" / "tiny-v4-q.gguf"
 
 
 @pytest.fixture
@@ -68,3 +74,44 @@ def test_a_damaged_record_is_never_loaded(store, kept) -> None:
     path.write_bytes(data)
     with pytest.raises(CheckpointError, match="changed or is damaged"):
         past_state.load(past, whole(45).tokens)
+
+
+@pytest.mark.parametrize("family", ["llama", "deepseek_v4"])
+def test_a_network_goes_back_to_the_end_of_a_turn_bit_by_bit(family, store, tmp_path) -> None:
+    model = V4 if family == "deepseek_v4" else write_tiny_gguf(tmp_path / "m.gguf", quant="Q8_0")
+    random = np.random.default_rng(1)
+    with Engine.open(model, "cpu", 512) as engine:
+        session, logits = engine.new_session(), {}
+        session.sync(random.integers(0, 250, 60).tolist())
+        keeper = keeper_of(store)
+        keeper.fold(session.state(), engine.tokenizer.render(session.tokens))
+        session.mark()
+        for n in (70, 3, 40):  # turns; the window of 128 rows and both pools move on
+            kept = len(session.tokens)
+            session.extend(random.integers(0, 250, n).tolist())
+            logits[len(session.tokens)] = session.logits.copy()
+            delta = session.delta(kept)
+            keeper.append(
+                delta,
+                engine.tokenizer.render(delta.tokens),
+                keeper.text_bytes,
+                kind="turn",
+                tokens_sha256=journal.tokens_sha256(session.tokens),
+            )
+            session.mark()
+        keeper.close()
+        tokens = session.tokens
+        if family == "deepseek_v4":  # or this shows nothing
+            with pytest.raises(RewindError, match="pooled"):
+                session.rewind(130)
+        for wanted in (133, 130):
+            past = past_state.latest_before(store, keeper.id, wanted)
+            assert past is not None and past.tokens == wanted
+            session.load(past_state.load(past, tokens[:wanted]), consume=True)
+            assert session.tokens == tokens[:wanted]
+            assert np.array_equal(session.logits, logits[wanted])
+        session.extend(tokens[130:133])
+        again = engine.new_session()
+        again.load(past_state.load(past, tokens[:130]))
+        again.extend(tokens[130:133])
+        assert np.array_equal(session.logits, again.logits)
