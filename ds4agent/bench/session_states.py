@@ -67,7 +67,8 @@ def rounded(values: np.ndarray, bits: int) -> np.ndarray:
     """Round [n, width] to FP8 E4M3 (8) or FP4 E2M1 (4) in groups with a power of two each."""
     least, mantissa, largest, group = _STEPS[bits]
     groups = values.reshape(len(values), -1, group)
-    _, powers = np.frexp(np.abs(groups).max(axis=2, keepdims=True) / largest)
+    fractions, powers = np.frexp(np.abs(groups).max(axis=2, keepdims=True) / largest)
+    powers -= fractions == 0.5  # the ceiling of the logarithm, also of a power of two
     scaled = np.ldexp(groups, -powers)
     _, exponents = np.frexp(scaled)
     steps = np.maximum(exponents, least) - mantissa
