@@ -110,6 +110,16 @@ def test_a_missing_sandbox_is_a_gap_that_does_not_stop_the_agent(model, monkeypa
     assert "Install bubblewrap." in output
 
 
+def test_a_weaker_sandbox_is_named_with_the_reason(monkeypatch):
+    from tools.sandbox.probe import SandboxReport
+
+    report = SandboxReport("landlock (weaker)", "bwrap is not installed")
+    monkeypatch.setattr("tools.sandbox.probe.probe", lambda: report)
+    found = finding("sandbox")
+    assert found.is_good
+    assert found.text.startswith("landlock (weaker), because nothing stronger works: bwrap is not")
+
+
 def test_missing_programs_are_named_with_their_purpose(monkeypatch):
     monkeypatch.setenv("PATH", "")
     found = finding("rg")
