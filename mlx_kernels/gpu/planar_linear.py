@@ -78,21 +78,22 @@ def planar_linear(
     residual: mx.array | None = None,
 ) -> mx.array:
     """``linear`` of x [T, C] float32, or with ``norm`` ``normed_linear`` -> [T, R] float32."""
-    if _is_decode(launches, x, weight) and len(weight.parts) == 1:
+    is_decode = _is_decode(launches, x, weight)
+    if is_decode and len(weight.parts) == 1:
         return launches.matvec(x, weight.parts[0], norm, eps, bias, residual)
     normed = x if norm is None else rms_norm(x, norm, eps)
     many = launches.many_rows(normed)
-    products = []
+    products, stop = [], 0
     for part in weight.parts:
-        if isinstance(part, PlanarWeight) and _is_decode(launches, x, weight):
-            products.append(launches.matvec(x, part, norm, eps))
-        elif isinstance(part, mx.array) and len(x) <= MAX_DECODE_ROWS:
-            products.append(launches.dense(normed, part))
-        else:
-            products.append(many.times(part))
+        first, stop = stop, stop + part.shape[0]
+        own_bias = None if bias is None else bias[first:stop]
+        if isinstance(part, PlanarWeight) and is_decode:
+            products.append(launches.matvec(x, part, norm, eps, own_bias))
+            continue
+        is_few = isinstance(part, mx.array) and len(x) <= MAX_DECODE_ROWS
+        product = launches.dense(normed, part) if is_few else many.times(part)
+        products.append(product if own_bias is None else product + own_bias)
     product = products[0] if len(products) == 1 else mx.concatenate(products, axis=1)
-    if bias is not None:
-        product = product + bias
     return product if residual is None else residual + product
 
 
