@@ -40,6 +40,10 @@ def add_parser(subparsers) -> None:
     _add_id(renaming)
     renaming.add_argument("name", nargs="+", metavar="NAME", help='"" brings its title back')
     renaming.set_defaults(run=rename_session)
+    forking = actions.add_parser("fork", help="make a second one that shares its file")
+    _add_id(forking)
+    forking.add_argument("name", nargs="*", metavar="NAME", help="default: fork of its title")
+    forking.set_defaults(run=fork_session)
     for name, told, is_pinned in (
         ("pin", "never remove one to make room", True),
         ("unpin", "let it be removed to make room again", False),
@@ -136,6 +140,17 @@ def rename_session(args: argparse.Namespace) -> int:
 
     record = upkeep.rename(SessionStore(kvcache_folder()), args.id, " ".join(args.name))
     _say(f"{record.id[:_SHORT_ID]} is called {one_line(record.label)!r}")
+    return 0
+
+
+def fork_session(args: argparse.Namespace) -> int:
+    """Make a fork of one conversation."""
+    from ds4agent.plain import one_line
+    from sessions.fork import fork
+    from sessions.store import SessionStore
+
+    child = fork(SessionStore(kvcache_folder()), args.id, " ".join(args.name))
+    _say(f"{child.id[:_SHORT_ID]} {one_line(child.label)!r}: {child.tokens} tokens")
     return 0
 
 

@@ -14,7 +14,6 @@ Where a file system has no hard links, the file is copied (by reference where it
 
 import contextlib
 import os
-import shutil
 from pathlib import Path
 
 from sessions import checkpoint, folder, journal, marks, session_file, side_file
@@ -22,7 +21,7 @@ from sessions.errors import CheckpointError
 from sessions.identity import SHORT_ID_DIGITS, session_id
 from sessions.locks import folder_lock
 from sessions.record import SessionRecord
-from sessions.safe_file import plain_errors, staged, sync_folder
+from sessions.safe_file import open_regular, plain_errors, staged, sync_folder
 from sessions.store import SessionStore
 
 _PIECE_BYTES = 1 << 30  # asked of the kernel at a time
@@ -53,11 +52,9 @@ def fork(store: SessionStore, id_prefix: str, name: str = "") -> SessionRecord:
         facts = side_file.facts_of(source, stamp)
         identifier, created_at = _free(store, title, record.created_at)
         target = folder.session_path(store.folder, identifier)
-        with contextlib.suppress(FileNotFoundError), staged(journal.path_for(target)) as file:
-            with open(journal.path_for(source), "rb") as old:
-                shutil.copyfileobj(old, file.file)
-            file.finish()
-            file.publish()
+        live = session_file.find_journal(source, stamp, verify=True).live
+        if live is not None:  # a spent one has nothing that the checkpoint lacks
+            _copy_journal(journal.path_for(source), journal.path_for(target), live.end)
         with staged(side_file.path_for(target)) as side:
             side.file.write(
                 side_file.SideFile(
@@ -89,6 +86,16 @@ def _free(store: SessionStore, title: bytes, created_at: int) -> tuple[str, int]
         f"session {session_id(title, created_at)[:SHORT_ID_DIGITS]} has too many forks",
         "Delete some of them.",
     )
+
+
+def _copy_journal(source: Path, target: Path, n_bytes: int) -> None:
+    """Copy the valid part of a journal, whose owner may just be appending to it."""
+    with open_regular(source) as old, staged(target) as file:
+        while n_bytes and (piece := old.read(min(n_bytes, 8 << 20))):
+            file.file.write(piece)
+            n_bytes -= len(piece)
+        file.finish()
+        file.publish()
 
 
 def _link(source: Path, target: Path) -> None:

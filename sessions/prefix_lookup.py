@@ -8,14 +8,17 @@ hashes the prompt once, up to each length that occurs, and never opens a file th
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from sessions import checkpoint, folder, side_file
+from engine.state import SessionState
+from sessions import checkpoint, folder, session_file, side_file
 from sessions.errors import CheckpointError
 from sessions.kvc import FLAG_TITLE
+from sessions.safe_file import plain_errors
 
 MIN_TOKENS = 512  # default of the C program: less is faster read than loaded
 
@@ -103,6 +106,25 @@ class PrefixIndex:
                 self._known[path] = None
                 with contextlib.suppress(CheckpointError, OSError):
                     self._known[path] = _read(identifier, path, stamp)
+
+
+def load(match: Match) -> tuple[SessionState, bytes]:
+    """Read the state of a match and its text, and verify both.
+
+    The journal of a session is left alone: the text that was compared is that of the checkpoint.
+
+    Raises:
+        CheckpointError: it is damaged, or was removed or replaced meanwhile: take the next match.
+    """
+    with plain_errors("load the state", match.path), checkpoint.opened(match.path) as opened:
+        text, stamp = opened.text(), session_file.stamp(opened)
+        if len(text) != match.text_bytes or opened.header.tokens != match.tokens:
+            raise CheckpointError("the checkpoint was replaced meanwhile", "Look again.")
+        side_file.check(match.path, stamp, text)
+        facts = side_file.facts_of(match.path, stamp)
+        state = opened.state(text, sha256=facts.payload_sha256)
+        fingerprint = state.fingerprint or facts.fingerprint
+        return dataclasses.replace(state, fingerprint=fingerprint), text
 
 
 def _read(identifier: str, path: Path, stamp: tuple[int, int, int]) -> _Known | None:

@@ -46,6 +46,13 @@ def test_a_list_shows_names_and_marks(store, capsys) -> None:
     assert facts[other.id]["is_stripped"]
 
 
+def test_a_fork_is_listed_under_its_name(store, capsys) -> None:
+    saved = save(store)
+    assert sessions("fork", saved.id[:8], "Other", "way") == 0
+    assert "'Other way': 3 tokens" in capsys.readouterr().out
+    assert {record.label for record in store.list()} == {"Fix the build", "Other way"}
+
+
 def test_show_as_json_has_the_text(store, capsys) -> None:
     saved = save(store)
     assert sessions("show", saved.id, "--json") == 0

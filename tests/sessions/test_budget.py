@@ -3,12 +3,13 @@
 import pytest
 
 from sessions import budget, checkpoint, kvc, upkeep
+from sessions.errors import CheckpointError
 from sessions.fork import fork
 from sessions.identity import text_id
 from sessions.kvc import Reason
-from sessions.prefix_lookup import PrefixIndex
+from sessions.prefix_lookup import PrefixIndex, load
 from sessions.store import SessionStore
-from tests.sessions.states import FINGERPRINT, TEXT, make_state, save
+from tests.sessions.states import FINGERPRINT, TEXT, assert_same, make_state, save
 
 NOW = 1_779_364_800
 
@@ -161,8 +162,28 @@ def test_the_longest_text_that_a_prompt_begins_with_is_found(store: SessionStore
     session = save(store)  # its name is not the hash of its text
     assert longest(index, TEXT + b"more")[0].id == session.id
     assert longest(index, TEXT + b"more")[0].is_session
+    state, text = load(longest(index, TEXT + b"more")[0])
+    assert text == TEXT
+    assert_same(state, make_state())
     upkeep.strip(store, session.id)
     assert longest(index, TEXT + b"more")[0].path == paths[3]
+
+
+def test_a_damaged_or_replaced_match_is_an_error(store: SessionStore) -> None:
+    saved = save(store, n_tokens=40)
+    (match,) = longest(PrefixIndex(store.folder), TEXT)
+    save(store, n_tokens=41)
+    with pytest.raises(CheckpointError, match="replaced meanwhile"):
+        load(match)
+    (match,) = longest(PrefixIndex(store.folder), TEXT)
+    data = bytearray(saved.path.read_bytes())
+    data[-100] ^= 1
+    saved.path.write_bytes(data)
+    with pytest.raises(CheckpointError, match="checksum"):
+        load(match)
+    saved.path.unlink()
+    with pytest.raises(CheckpointError, match="No such file"):
+        load(match)
 
 
 @pytest.mark.parametrize(
