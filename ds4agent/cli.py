@@ -191,7 +191,7 @@ def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(encoding="utf-8", errors="replace")
         return run_headless(worker, prompt, args.output_format or "text", sys.stdout, sys.stderr)
-    return _screen(worker, opens_list=args.resume == _PICK)
+    return _screen(worker, cwd, opens_list=args.resume == _PICK)
 
 
 def _prompt(args: argparse.Namespace) -> tuple[str, bool]:
@@ -296,14 +296,19 @@ def _schema(name: str | None) -> dict[str, Any] | None:
     return read_schema(Path(name))
 
 
-def _screen(worker: Any, opens_list: bool) -> int:
+def _screen(worker: Any, cwd: Path, opens_list: bool) -> int:
+    from ds4agent.commands import COMMANDS, CommandTable
     from ds4agent.events import ListSessions
+    from ds4agent.extensions.markdown_commands import read_commands
     from ds4agent.tui.app import run_tui
 
     if opens_list:
         worker.send(ListSessions())
     closed: list[str] = []
-    code = run_tui(worker, on_closed=closed.append)
+    taken = [name for entry in COMMANDS for name in (entry.name, *entry.aliases)]
+    added, problems = read_commands(paths.command_folders(cwd), taken)
+    table = CommandTable(command.entry() for command in added)
+    code = run_tui(worker, commands=table, notes=problems, on_closed=closed.append)
     if closed and closed[0]:
         print(f"resume with: ds4-agent --resume {closed[0][:8]}")
     return code

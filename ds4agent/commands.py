@@ -4,7 +4,7 @@ A command line is parsed to a ``Command`` of ``ds4agent.events``. ``/help`` and 
 an argument are the screen's own business: they parse to ``None``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ds4agent.errors import UsageError
@@ -161,46 +161,53 @@ COMMANDS: tuple[SlashCommand, ...] = (
 )
 
 
-def find(name: str) -> SlashCommand | None:
-    """Return the command with this name or alias (without the slash), or None."""
-    wanted = name.lower()
-    return next((c for c in COMMANDS if wanted == c.name or wanted in c.aliases), None)
+class CommandTable:
+    """The commands that a screen knows: the program's, and those that a person adds."""
 
+    def __init__(self, added: Iterable[SlashCommand] = ()) -> None:
+        self.commands: tuple[SlashCommand, ...] = (*COMMANDS, *added)
 
-def completions(text: str) -> tuple[SlashCommand, ...]:
-    """Return the commands whose name or alias begins with what was typed, slash or not."""
-    start = text.removeprefix("/").lower()
-    return tuple(c for c in COMMANDS if any(n.startswith(start) for n in (c.name, *c.aliases)))
+    def find(self, name: str) -> SlashCommand | None:
+        """Return the command with this name or alias (without the slash), or None."""
+        wanted = name.lower()
+        return next((c for c in self.commands if wanted == c.name or wanted in c.aliases), None)
 
+    def completions(self, text: str) -> tuple[SlashCommand, ...]:
+        """Return the commands whose name or alias begins with what was typed, slash or not."""
+        start = text.removeprefix("/").lower()
+        return tuple(
+            c for c in self.commands if any(n.startswith(start) for n in (c.name, *c.aliases))
+        )
 
-def parse(line: str, *, is_busy: bool = False) -> tuple[SlashCommand, Command | None]:
-    """Read a line that begins with a slash.
+    def parse(self, line: str, *, is_busy: bool = False) -> tuple[SlashCommand, Command | None]:
+        """Read a line that begins with a slash.
 
-    Returns:
-        The entry of the table, and the command for the worker; None when it is the screen's own.
+        Returns:
+            The entry of the table, and the command for the worker; None when it is the screen's
+            own.
 
-    Raises:
-        UsageError: there is no such command, its argument is missing, superfluous or wrong, or it
-            has to wait for the end of the turn.
-    """
-    name, _, argument = line.strip().removeprefix("/").partition(" ")
-    argument = argument.strip()
-    command = find(name)
-    if command is None:
-        raise UsageError(f"there is no command /{name}", "/help shows them all.")
-    if is_busy and not command.when_busy:
-        raise UsageError(f"/{command.name} has to wait for the end of the turn")
-    if argument and not command.argument:
-        raise UsageError(f"/{command.name} takes no argument, found {argument!r}")
-    if command.is_required and not argument:
-        raise UsageError(f"/{command.name} needs {command.argument}", f"Type {command.usage}.")
-    return command, command.make(argument)
+        Raises:
+            UsageError: there is no such command, its argument is missing, superfluous or wrong,
+                or it has to wait for the end of the turn.
+        """
+        name, _, argument = line.strip().removeprefix("/").partition(" ")
+        argument = argument.strip()
+        command = self.find(name)
+        if command is None:
+            raise UsageError(f"there is no command /{name}", "/help shows them all.")
+        if is_busy and not command.when_busy:
+            raise UsageError(f"/{command.name} has to wait for the end of the turn")
+        if argument and not command.argument:
+            raise UsageError(f"/{command.name} takes no argument, found {argument!r}")
+        if command.is_required and not argument:
+            raise UsageError(f"/{command.name} needs {command.argument}", f"Type {command.usage}.")
+        return command, command.make(argument)
 
-
-def help_text() -> str:
-    """Return the commands, one a line, for a terminal of 80 columns."""
-    rows = [
-        (c.usage, c.help + "".join(f" (also /{alias})" for alias in c.aliases)) for c in COMMANDS
-    ]
-    width = max(len(usage) for usage, _ in rows)
-    return "\n".join(f"{usage:{width}}  {text}" for usage, text in rows)
+    def help_text(self) -> str:
+        """Return the commands, one a line, for a terminal of 80 columns."""
+        rows = [
+            (c.usage, c.help + "".join(f" (also /{alias})" for alias in c.aliases))
+            for c in self.commands
+        ]
+        width = max(len(usage) for usage, _ in rows)
+        return "\n".join(f"{usage:{width}}  {text}" for usage, text in rows)

@@ -58,6 +58,11 @@ def permissions_file() -> Path:
     return config_file().with_name("permissions.toml")
 
 
+def command_folders(cwd: Path) -> tuple[Path, Path]:
+    """Return the folders of Markdown commands: the person's, then the project's."""
+    return config_file().with_name("commands"), project_root(cwd) / ".ds4" / "commands"
+
+
 def project_root(cwd: Path) -> Path:
     """Return the top of the repository that ``cwd`` is in, else ``cwd`` itself."""
     folder = cwd.absolute()

@@ -2,9 +2,11 @@
 
 import pytest
 
-from ds4agent.commands import COMMANDS, completions, find, help_text, parse
+from ds4agent.commands import COMMANDS, CommandTable
 from ds4agent.errors import UsageError
 from ds4agent.events import ListSessions, Load, Mode, New, Quit, Save, SetMode
+
+TABLE = CommandTable()
 
 
 @pytest.mark.parametrize(
@@ -22,29 +24,29 @@ from ds4agent.events import ListSessions, Load, Mode, New, Quit, Save, SetMode
     ],
 )
 def test_parse(line: str, command: object) -> None:
-    assert parse(line)[1] == command
+    assert TABLE.parse(line)[1] == command
 
 
 @pytest.mark.parametrize("line", ["/frobnicate", "/", "/load", "/save now", "/mode wild"])
 def test_parse_when_wrong_says_so(line: str) -> None:
     with pytest.raises(UsageError):
-        parse(line)
+        TABLE.parse(line)
 
 
 def test_parse_when_busy_refuses_what_has_to_wait() -> None:
     with pytest.raises(UsageError, match="end of the turn"):
-        parse("/new", is_busy=True)
-    assert parse("/save", is_busy=True)[1] == Save()
+        TABLE.parse("/new", is_busy=True)
+    assert TABLE.parse("/save", is_busy=True)[1] == Save()
 
 
 def test_names_and_aliases_are_unique_and_all_in_the_help() -> None:
     names = [name for command in COMMANDS for name in (command.name, *command.aliases)]
     assert len(set(names)) == len(names)
     for name in names:
-        assert f"/{name}" in help_text()
-        assert find(name) is not None
+        assert f"/{name}" in TABLE.help_text()
+        assert TABLE.find(name) is not None
 
 
 def test_completions_begin_with_what_was_typed() -> None:
-    assert [command.name for command in completions("/l")] == ["load", "list"]
-    assert [command.name for command in completions("sw")] == ["load"]
+    assert [command.name for command in TABLE.completions("/l")] == ["load", "list"]
+    assert [command.name for command in TABLE.completions("sw")] == ["load"]

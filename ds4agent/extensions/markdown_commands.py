@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ds4agent.commands import SlashCommand
 from ds4agent.plain import one_line
+from ds4agent.requests import Submit
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _PLACE = "$ARGUMENTS"
@@ -32,6 +34,12 @@ class MarkdownCommand:
         if _PLACE in self.text:
             return self.text.replace(_PLACE, argument)
         return f"{self.text}\n\n{argument}".strip()
+
+    def entry(self) -> SlashCommand:
+        """Return it as a screen's table has it."""
+        return SlashCommand(
+            self.name, self.help, lambda text: Submit(self.message(text)), argument="TEXT"
+        )
 
 
 def read_commands(

@@ -6,13 +6,14 @@ import os
 import queue
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from textual import events, work
 from textual.actions import SkipAction
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 
+from ds4agent.commands import CommandTable
 from ds4agent.errors import UsageError, explain
 from ds4agent.events import (
     Answer,
@@ -61,9 +62,18 @@ class AgentApp(App[int]):
         Binding("ctrl+z", "suspend_process", "Suspend", priority=True),
     ]
 
-    def __init__(self, worker: Worker, *, no_animation: bool = False) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        *,
+        no_animation: bool = False,
+        commands: CommandTable | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
         super().__init__()
         self._worker = worker
+        self._commands = commands or CommandTable()
+        self._notes = tuple(notes)
         self._quit_armed_at = 0.0
         self._is_quitting = False
         self.is_started = False
@@ -83,7 +93,7 @@ class AgentApp(App[int]):
         return not self.is_started or self.controller.is_closed
 
     def compose(self) -> ComposeResult:
-        suggestions = Suggestions()
+        suggestions = Suggestions(self._commands)
         yield Transcript()
         yield ApprovalPanel()
         yield QueuePreview()
@@ -114,8 +124,10 @@ class AgentApp(App[int]):
         self._worker.join(_CLOSE_WAIT_S)
         os._exit(128 + signal.SIGHUP)
 
-    def _start_worker(self) -> None:
+    async def _start_worker(self) -> None:
         self.is_started = True
+        for note in self._notes:
+            await self.controller.say(note, "warning")
         self._worker.start()
         self._follow_worker()
 
@@ -151,7 +163,9 @@ class AgentApp(App[int]):
             return
         mode = self._status_line.status.mode
         try:
-            action = interpret(event.text, is_busy=self.controller.is_running, mode=mode)
+            action = interpret(
+                event.text, self._commands, is_busy=self.controller.is_running, mode=mode
+            )
         except UsageError as refused:
             await self.controller.say(explain(refused), "warning")  # the text stays for editing
             return
@@ -276,6 +290,8 @@ def run_tui(
     worker: Worker,
     *,
     no_animation: bool = False,
+    commands: CommandTable | None = None,
+    notes: Sequence[str] = (),
     on_closed: Callable[[str], None] | None = None,
 ) -> int:
     """Show the screen until the person quits. Prints nothing.
@@ -283,12 +299,14 @@ def run_tui(
     Args:
         worker: not started yet; it is started once the first paint is done.
         no_animation: nothing glides.
+        commands: what a slash knows; None: the program's own.
+        notes: lines that are shown first.
         on_closed: called with the id of the saved conversation, "" when there is none.
 
     Returns:
         The exit code: 0, or 1 when the model could not be loaded or the screen failed.
     """
-    app = AgentApp(worker, no_animation=no_animation)
+    app = AgentApp(worker, no_animation=no_animation, commands=commands, notes=notes)
     try:
         code = app.run()
     finally:

@@ -2,7 +2,7 @@
 
 from difflib import get_close_matches
 
-from ds4agent import commands
+from ds4agent.commands import CommandTable
 from ds4agent.errors import UsageError
 from ds4agent.events import Command, Mode
 
@@ -20,7 +20,9 @@ KEYS = (
 )
 
 
-def interpret(line: str, *, is_busy: bool = False, mode: Mode | None = None) -> Command | str:
+def interpret(
+    line: str, table: CommandTable, *, is_busy: bool = False, mode: Mode | None = None
+) -> Command | str:
     """Return the command for the worker, or a text for the person.
 
     An unfinished word counts when only one command begins with it.
@@ -30,29 +32,29 @@ def interpret(line: str, *, is_busy: bool = False, mode: Mode | None = None) -> 
             is wrong.
     """
     word, _, argument = line.strip().partition(" ")
-    begun = commands.completions(word)
-    if commands.find(word[1:]) is None:
+    begun = table.completions(word)
+    if table.find(word[1:]) is None:
         if len(begun) != 1 or len(word) < 2:
-            raise UsageError(f"there is no command {word}", _nearest(word))
+            raise UsageError(f"there is no command {word}", _nearest(word, table))
         word = f"/{begun[0].name}"
-    entry, command = commands.parse(f"{word} {argument}", is_busy=is_busy)
+    entry, command = table.parse(f"{word} {argument}", is_busy=is_busy)
     if command is not None:
         return command
     if entry.name == "mode":
         return f"The mode is {mode.value}." if mode else "The mode is not known yet."
-    return help_text()
+    return help_text(table)
 
 
-def help_text() -> str:
+def help_text(table: CommandTable) -> str:
     """Return the commands and the keys, one a line."""
     width = max(len(key) for key, _ in KEYS)
     keys = "\n".join(f"{key:{width}}  {text}" for key, text in KEYS)
-    return f"{commands.help_text()}\n\n{keys}"
+    return f"{table.help_text()}\n\n{keys}"
 
 
-def _nearest(word: str) -> str:
-    names = [name for entry in commands.COMMANDS for name in (entry.name, *entry.aliases)]
-    begun = [entry.name for entry in commands.completions(word)] if len(word) > 1 else []
+def _nearest(word: str, table: CommandTable) -> str:
+    names = [name for entry in table.commands for name in (entry.name, *entry.aliases)]
+    begun = [entry.name for entry in table.completions(word)] if len(word) > 1 else []
     near = begun or get_close_matches(word[1:].lower(), names, n=3, cutoff=0.4)
     listed = ", ".join(f"/{name}" for name in near)
     return (f"Nearest: {listed}." if near else "See /help.") + (

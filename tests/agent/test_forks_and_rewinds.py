@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from ds4agent import commands
+from ds4agent.commands import CommandTable
 from ds4agent.errors import UsageError
 from ds4agent.events import (
     Fork,
@@ -269,16 +269,16 @@ def test_a_text_of_another_chat_format_is_refused(open_rig, store, tmp_path) -> 
     ],
 )
 def test_commands_are_read(line, command) -> None:
-    assert commands.parse(line)[1] == command
+    assert CommandTable().parse(line)[1] == command
 
 
 @pytest.mark.parametrize("line", ["/rewind 0", "/rewind -1", "/rewind two", "/load ab12 slowly"])
 def test_wrong_arguments_are_told(line) -> None:
     with pytest.raises(UsageError, match="expected"):
-        commands.parse(line)
+        CommandTable().parse(line)
 
 
 def test_forks_and_rewinds_wait_for_the_end_of_a_turn() -> None:
     for line in ("/fork", "/rewind"):
         with pytest.raises(UsageError, match="wait for the end"):
-            commands.parse(line, is_busy=True)
+            CommandTable().parse(line, is_busy=True)

@@ -6,7 +6,7 @@ import os
 from ds4agent import paths
 from ds4agent.agent.approval import ApprovalPolicy
 from ds4agent.agent.file_history import undo_folder
-from ds4agent.commands import parse
+from ds4agent.commands import CommandTable
 from ds4agent.events import (
     DiffShown,
     FilesRestored,
@@ -107,6 +107,7 @@ def test_log_lies_outside_of_the_project_and_of_its_version_control(open_rig, wo
 
 
 def test_commands_are_parsed() -> None:
+    parse = CommandTable().parse
     assert parse("/undo")[1] == Undo() and parse("/redo")[1] == Redo()
     assert parse("/diff")[1] == ShowDiff() and parse("/diff all")[1] == ShowDiff(is_whole=True)
 

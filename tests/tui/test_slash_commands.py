@@ -2,6 +2,7 @@ import time
 
 import pytest
 
+from ds4agent.commands import CommandTable
 from ds4agent.errors import UsageError
 from ds4agent.events import (
     ListSessions,
@@ -15,6 +16,8 @@ from ds4agent.events import (
     SetMode,
     TurnStarted,
 )
+from ds4agent.extensions.markdown_commands import read_commands
+from ds4agent.requests import Submit
 from ds4agent.tui.slash import interpret
 from ds4agent.tui.widgets.composer import Composer
 from ds4agent.tui.widgets.session_picker import SessionPicker
@@ -83,12 +86,12 @@ async def test_unknown_command_is_never_sent_and_names_the_nearest(open_screen):
 )
 def test_wrong_argument_says_what_was_expected(typed, says):
     with pytest.raises(UsageError) as caught:
-        interpret(typed)
+        interpret(typed, CommandTable())
     assert says in f"{caught.value} {caught.value.hint}"
 
 
 def test_unfinished_word_counts_when_it_is_unique():
-    assert interpret("/q") == Quit()
+    assert interpret("/q", CommandTable()) == Quit()
 
 
 async def test_mode_without_an_argument_tells_the_mode(open_screen):
@@ -161,3 +164,12 @@ async def test_picker_says_when_there_is_nothing(open_screen):
         await until_shown(pilot, "Nothing saved")
         await pilot.press("enter", "escape")
         await until(pilot, lambda: not isinstance(app.screen, SessionPicker))
+
+
+def test_command_of_a_markdown_file_is_completed_and_sent_as_a_message(tmp_path) -> None:
+    (tmp_path / "review.md").write_text("# Look twice\nReview $ARGUMENTS.", encoding="utf-8")
+    commands, problems = read_commands([tmp_path])
+    assert not problems
+    table = CommandTable(command.entry() for command in commands)
+    assert "Look twice" in table.help_text()
+    assert interpret("/rev a.py", table) == Submit("Review a.py.")

@@ -4,13 +4,14 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from ds4agent.commands import SlashCommand, completions
+from ds4agent.commands import CommandTable, SlashCommand
 
 
 class Suggestions(OptionList, can_focus=False):
     """Open while the composer holds the beginning of a command; never takes the keyboard."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: CommandTable) -> None:
+        self._table = table
         super().__init__(id="suggestions", markup=False)
         self.display = False
         self._matches: tuple[SlashCommand, ...] = ()
@@ -22,7 +23,7 @@ class Suggestions(OptionList, can_focus=False):
     def show_for(self, text: str) -> None:
         """Open with the commands that begin with ``text``, or close."""
         is_word = text.startswith("/") and not any(char.isspace() for char in text)
-        matches = completions(text) if is_word else ()
+        matches = self._table.completions(text) if is_word else ()
         if matches != self._matches:
             self._matches = matches
             self._list()
