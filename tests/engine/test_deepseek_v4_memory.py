@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from engine.errors import NotEnoughMemory
+from engine.families.deepseek_v4.scratch import chunk_tokens
 from engine.families.registry import plan_for
 from engine.gguf_file import GgufFile
 from engine.memory import check_fits
+from engine.session import Session
+from engine.tokenizer import Tokenizer
 from mlx_kernels.cpu.operations import CpuOps
 from mlx_kernels.deepseek_v4_state import state_bytes
 
@@ -59,3 +62,33 @@ def test_state_bytes_are_those_of_the_arrays(n_tokens, plan):
             part.rows.append(np.zeros((n_tokens // ratio, part.width), np.float32))
             held += part.frontier.raw.nbytes + part.rows.rows.nbytes
         assert held == state_bytes(shape, ratio, n_tokens), ratio
+
+
+def test_prompts_are_read_in_the_longest_chunk_that_leaves_half_of_the_memory():
+    position = 1 << 20
+    free = [100 << 30, 4095 << 20, 2047 << 20, 1 << 20]
+    assert [chunk_tokens("cuda", n, position) for n in free] == [2048, 1024, 512, 512]
+    assert chunk_tokens("cuda", None, position) == 2048
+    assert chunk_tokens("cpu", None, position) == 256
+
+
+def test_a_session_asks_the_model_for_its_chunk(plan):
+    model = plan.load(CpuOps(), None, None)
+    cuts = []
+
+    class Longer:
+        def __getattr__(self, name):
+            return getattr(model, name)
+
+        def chunk_tokens(self, ctx):
+            assert ctx == 64
+            return 5
+
+        def embed(self, token_ids):
+            cuts.append(len(token_ids))
+            return model.embed(token_ids)
+
+    session = Session(Longer(), Tokenizer(["!"], [], [1], "joyai-llm", eos_id=0), (), 64, "0" * 40)
+    session._are_known = lambda tokens: True
+    session.sync(list(range(12)))
+    assert cuts == [5, 5, 2] and model.chunk_tokens(64) == 256
