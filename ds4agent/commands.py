@@ -67,11 +67,11 @@ def _load(argument: str) -> Command:
 
 def _rewind(argument: str) -> Command:
     words = argument.lower().split()
-    may_prefill = words[-1:] == ["prefill"]
-    number = " ".join(words[: len(words) - may_prefill]) or "1"
+    numbers = [word for word in words if word not in ("prefill", "files")]
+    number = " ".join(numbers) or "1"
     if not (number.isascii() and number.isdecimal()) or int(number) < 1:
         raise UsageError(f"/rewind {argument}: expected a number of turns, e.g. /rewind 2")
-    return Rewind(int(number), may_prefill)
+    return Rewind(int(number), "prefill" in words, "files" in words)
 
 
 def _permissions(argument: str) -> Command:
@@ -118,7 +118,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(
         "rewind",
-        "take back the last N turns; files that they changed stay as they are",
+        "take back the last N turns; with the word files, what they changed, too",
         _rewind,
         argument="N",
         when_busy=False,

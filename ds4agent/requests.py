@@ -61,10 +61,14 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """Take back the last turns. Where that costs reading tokens again, it has to be allowed."""
+    """Take back the last turns. Where that costs reading tokens again, it has to be allowed.
+
+    The files stay as they are, unless ``with_files``.
+    """
 
     n_turns: int = 1
     may_prefill: bool = False
+    with_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,29 +30,52 @@ class FileHistory:
         self.log = UndoLog(undo_folder(workspace), workspace)
         self._stream = stream
         self._begun = self.log.mark()
+        self._turns: list[tuple[int, int]] = []  # tokens and mark before each turn of this run
 
     def close(self) -> None:
         """Release the workspace; what is too old is forgotten."""
         self.log.close()
 
-    def begin_turn(self, message: str) -> None:
-        """What follows is done for this message."""
+    def begin_turn(self, message: str, n_tokens: int) -> None:
+        """What follows is done for this message.
+
+        Args:
+            message: of the person.
+            n_tokens: of the conversation before it, so that a rewind finds the place.
+        """
         if self.log.problem:
             self._stream.emit(Notice(f"The last turn: {self.log.problem}", "warning"))
             self.log.problem = ""
+        if self._turns and n_tokens < self._turns[-1][0]:
+            self._turns.clear()  # another conversation, or one that was made shorter
+        self._turns.append((n_tokens, self.log.mark()))
         self.log.begin_turn(one_line(message, _TITLE_CHARS))
 
-    def mark(self) -> int:
-        """Return a number that stands for the files as they are now; see ``restore_to``."""
-        return self.log.mark()
+    def rewound(self, n_tokens: int, *, restores: bool) -> None:
+        """Give the files back what they were when the conversation had that many tokens.
 
-    def restore_to(self, mark: int) -> None:
-        """Give the files back what they were at ``mark``: for a rewind of the conversation.
+        Turns of earlier runs are not covered, and neither are those before a compaction: that is
+        told, as is a file that somebody else changed since; then nothing is touched.
 
-        Raises:
-            ToolError: a file was changed by somebody else since; then nothing is touched.
+        Args:
+            n_tokens: of the conversation now, after the rewind.
+            restores: False only forgets the turns that were taken back.
         """
-        done = self.log.restore_to(mark)
+        later = [mark for tokens, mark in self._turns if tokens >= n_tokens]
+        is_covered = any(tokens == n_tokens for tokens, _ in self._turns)
+        self._turns = [turn for turn in self._turns if turn[0] < n_tokens]
+        if not restores:
+            return
+        if not is_covered:
+            self._stream.emit(
+                Notice("The files stay: what they were then is not known. Try /undo.", "warning")
+            )
+            return
+        try:
+            done = self.log.restore_to(later[0])
+        except ToolError as error:
+            self._stream.emit(Notice(f"The files stay: {error}. {error.hint}", "warning"))
+            return
         if done is not None:
             self._tell("undone", done)
 

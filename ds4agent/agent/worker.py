@@ -340,8 +340,8 @@ class AgentWorker:
     # --- commands -----------------------------------------------------------------------------
 
     def _turn(self, text: str) -> None:
-        self._files.begin_turn(text)
         conversation = self._conversation
+        self._files.begin_turn(text, len(conversation.transcript))
         runner = CallRunner(
             self._equipment.toolbox,
             self._equipment.policy,
@@ -416,6 +416,7 @@ class AgentWorker:
         )
         self._saver.after_rewind(conversation)
         self._replace(conversation, report, report.seconds)
+        self._files.rewound(len(conversation.transcript), restores=command.with_files)
 
     def _announce_again(self, n_tokens: int) -> Progress:
         self._stream.emit(PhaseChanged(Phase.PREFILL, "reading again"))

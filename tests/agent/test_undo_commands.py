@@ -15,7 +15,9 @@ from ds4agent.events import (
     Phase,
     PhaseChanged,
     Redo,
+    Rewind,
     ShowDiff,
+    Start,
     Submit,
     Undo,
 )
@@ -123,3 +125,35 @@ def test_commit_is_asked_about_also_where_commands_run_freely() -> None:
         Mode.AUTO: Verdict.ASK,
         Mode.FULL: Verdict.ALLOW,
     }
+
+
+def test_rewind_restores_files_where_that_is_asked_for(open_rig, workspace) -> None:
+    rig = open_rig([*REPLIES, "Fine.", "Again."])
+    rig.ready()
+    rig.turn("make a file")
+    rig.turn("change the notes")
+    rig.wait_idle()
+    rig.send(Rewind(1))
+    rig.ready()
+    assert (workspace / "notes.txt").read_text(encoding="utf-8") == "omega\nbeta\n"
+    rig.turn("fine?")
+    rig.wait_idle()
+    rig.send(Rewind(2, with_files=True))
+    assert set(rig.wait(FilesRestored).paths) == {"new", "new/a.txt", "notes.txt"}
+    assert (workspace / "notes.txt").read_text(encoding="utf-8") == "alpha\nbeta\n"
+    assert not (workspace / "new").exists()
+
+
+def test_rewind_beyond_this_run_leaves_the_files_and_says_so(open_rig, workspace, tmp_path) -> None:
+    first = open_rig(REPLIES[:2], store_folder=tmp_path / "kv")
+    first.ready()
+    end = first.turn("make a file")
+    first.close()
+    start = Start(resume_id=end.session_id)
+    second = open_rig(["Fine."], store_folder=tmp_path / "kv", start=start)
+    second.ready()
+    second.turn("fine?")
+    second.wait_idle()
+    second.send(Rewind(2, with_files=True))
+    assert "The files stay" in second.wait(Notice, lambda e: e.level == "warning").text
+    assert (workspace / "new/a.txt").exists()
