@@ -217,7 +217,8 @@ def _traffic(s: NetworkShape, ratio: int) -> dict[str, Traffic]:
         least["out"] = 4 * sum(n * (rows + more) for n, rows, more, _ in parts)
         traffic[f"ds4_{name}"] = Traffic(least, _SMALL)
     row = 2 * 4 * s.n_embd
-    for name, n_rows in (("v4_partials", 2 * 24 + 2 * 4), ("v4_post_partials", 3 * 24)):
+    # Before the output there are four rows for eight simdgroups: the others read the last again.
+    for name, n_rows in (("v4_partials", 2 * 24 + 2 * 8), ("v4_post_partials", 3 * 24)):
         traffic[f"ds4_{name}"] = Traffic({"fn": n_rows * row}, (*_SMALL, "out"))
     return traffic
 
