@@ -68,6 +68,11 @@ class CallRunner:
         tool = self._toolbox.tools.get(name)
         return tool is not None and tool.access is Access.WRITE
 
+    def only_reads(self, name: str) -> bool:
+        """Tell whether a tool can change nothing at all."""
+        tool = self._toolbox.tools.get(name)
+        return tool is not None and tool.access is Access.READ
+
     def run(self, call_id: str, call: ToolCall) -> CallOutcome:
         """Deal with one call. Whatever happens is a result for the model, never an exception."""
         tool = self._toolbox.tools.get(call.name)

@@ -26,6 +26,7 @@ from ds4agent.agent.guards import (
 )
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.agent.meter import Meter, prefill_reporter
+from ds4agent.agent.nudges import nudge
 from ds4agent.agent.prompt import reminder
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.events import (
@@ -112,6 +113,8 @@ class Turn:
         self._history = CallHistory()
         self._n_malformed = 0  # in a row
         self._is_small = is_small
+        self._was_nudged = False
+        self._has_changed = False  # a file was changed, or a command run
         self._reminder = ""
         self._has_open_answer = False
         self._is_open_thinking = False
@@ -153,6 +156,8 @@ class Turn:
                 answer = self._answer(in_words=True)
             if not answer.calls and not answer.malformed:
                 self._conversation.commit()
+                if n_rounds < self._settings.max_rounds and self._is_nudged(answer, text):
+                    continue
                 return self._report(self._reason_to_end(answer))
             stop = self._results(answer, is_last=n_rounds == self._settings.max_rounds)
             if stop is not None:
@@ -206,6 +211,18 @@ class Turn:
         close = self._conversation.render([AssistantClose(has_stop_token, in_thinking)])
         self._meter.count_prefill(self._conversation.feed(close))
         self._has_open_answer = False
+
+    def _is_nudged(self, answer: Answer, task: str) -> bool:
+        """Ask a model that stopped too early to go on, once; True when it was asked."""
+        if self._was_nudged or answer.end is not End.STOPPED or not self._conversation.tools:
+            return False
+        told = nudge(answer.text, task, has_changed=self._has_changed, is_small=self._is_small)
+        message = self._conversation.render([User(told)]) if told else []
+        if not told or len(message) + self._answer_reserve > self._conversation.n_free:
+            return False
+        self._was_nudged = True
+        self._stream.emit(Notice(f"The model stopped without a call; it was told: {told}"))
+        return self._prefill_and_open(message)
 
     def _reason_to_end(self, answer: Answer) -> _Stop | None:
         match answer.end:
@@ -264,6 +281,9 @@ class Turn:
                 outcomes.append(self._calls.skip(call_id, call, reason))
                 continue
             outcome = self._calls.run(call_id, call)
+            self._has_changed = self._has_changed or (
+                outcome.ok and not self._calls.only_reads(call.name)
+            )
             outcome, stop = self._judge(outcome)
             outcomes.append(outcome)
             if self._mailbox.cancel.is_set():

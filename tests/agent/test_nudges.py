@@ -1,0 +1,59 @@
+"""A model that stops too early is asked once to go on, and only when that is sure to be right."""
+
+import pytest
+
+from ds4agent.agent.nudges import GO_ON, NOTHING_CHANGED, nudge
+from ds4agent.events import Notice, Outcome
+from tests.agent.conftest import call
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["I will read the file.", "Sure! Let me look at it:", "Found it.\nNow I'll fix the test.",
+     "Let's run it", "I am going to change a.py now..."],
+)  # fmt: skip
+def test_intent_without_a_call_is_answered(answer) -> None:
+    assert nudge(answer, "task", has_changed=False, is_small=False) == GO_ON
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["Done. I will not touch b.py. All tests pass.", "The file has 3 lines.", "", "Shall I go on?",
+     "I will explain. " + "words " * 200 + "I will stop."],
+)  # fmt: skip
+def test_answer_is_left_alone(answer) -> None:
+    assert nudge(answer, "task", has_changed=True, is_small=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("task", "has_changed", "is_small", "told"),
+    [
+        ("Fix the bug in a.py.", False, True, NOTHING_CHANGED),
+        ("Fix the bug in a.py.", True, True, ""),
+        ("Fix the bug in a.py.", False, False, ""),
+        ("How do I fix the bug?", False, True, ""),
+        ("What would change?", False, True, ""),
+        ("Tell me about a.py.", False, True, ""),
+    ],
+)
+def test_small_model_that_changed_nothing_is_told(task, has_changed, is_small, told) -> None:
+    answer = "The bug is in line 3."
+    assert nudge(answer, task, has_changed=has_changed, is_small=is_small) == told
+
+
+def test_nudge_comes_once_in_a_turn_and_the_person_sees_it(open_rig, workspace) -> None:
+    rig = open_rig(["I will look.", call("read", path="notes.txt"), "I will stop."])
+    rig.ready()
+    assert rig.turn("what is in the notes?").outcome is Outcome.DONE
+    notices = [notice.text for notice in rig.of(Notice) if GO_ON in notice.text]
+    assert len(notices) == 1
+    rig.wait_idle()
+    assert rig.said().count(GO_ON) == 1
+    assert rig.said().endswith("I will stop.<|im_end|>\n")
+
+
+def test_nudge_never_comes_in_the_last_round(open_rig) -> None:
+    rig = open_rig(["I will look."], max_rounds=1)
+    rig.ready()
+    assert rig.turn("look").outcome is Outcome.DONE
+    assert GO_ON not in rig.said()
