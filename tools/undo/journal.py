@@ -44,7 +44,18 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.turns: list[Turn] = []  # oldest first
+        self._n_bytes = 0  # of the file, when it was read
         self._load()
+
+    def refresh(self) -> None:
+        """Read the file again when another program has added to it."""
+        try:
+            n_bytes = self._path.stat().st_size
+        except OSError:
+            return
+        if n_bytes != self._n_bytes:
+            self.turns = []
+            self._load()
 
     def next_number(self) -> int:
         """Return a number that is larger than any turn's so far."""
@@ -52,6 +63,7 @@ class Journal:
 
     def add(self, number: int, title: str, changes: Changes) -> None:
         """Append what a step of a turn changed. What was undone before it cannot be redone."""
+        self.refresh()
         line = {
             "do": "change",
             "turn": number,
@@ -79,6 +91,7 @@ class Journal:
                 if turn.is_undone:
                     file.write(json.dumps({"do": "undone", "turn": turn.number}) + "\n")
         os.replace(temporary, self._path)
+        self._n_bytes = self._path.stat().st_size
 
     def _append(self, line: dict[str, Any]) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,14 +101,17 @@ class Journal:
             cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
             os.write(fd, (b"\n" if cut else b"") + json.dumps(line).encode() + b"\n")
             os.fsync(fd)
+            self._n_bytes = os.fstat(fd).st_size
         finally:
             os.close(fd)
 
     def _load(self) -> None:
         try:
-            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+            data = self._path.read_bytes()
         except OSError:
             return
+        self._n_bytes = len(data)
+        lines = data.decode("utf-8", errors="replace").splitlines()
         for text in lines:
             try:
                 self._apply(json.loads(text))

@@ -12,6 +12,7 @@ instead. The contents lie outside the workspace and its version control.
 """
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from tools.encoding import SAMPLE_BYTES, detect
 from tools.errors import ToolError
 from tools.undo.journal import Journal, Turn
 from tools.undo.objects import ObjectStore
+from tools.undo.pending import Interrupted, Pending, take_interrupted
 from tools.undo.restore import restore, state_at
 from tools.undo.snapshot import Snapshot, differences, take_snapshot
 from tools.undo.state import State
@@ -57,12 +59,13 @@ class UndoLog:
         self._number = self._journal.next_number()
         self._title = ""
         self._last: Snapshot | None = None
-        self.problem = (
-            ""  # why something was not recorded, for the person; whoever tells it clears it
-        )
+        self.problem = ""  # why something was not recorded; whoever tells the person clears it
+        self._pending = Pending(folder / "pending")
+        self._recover(folder / "pending")
 
     def close(self) -> None:
         """Release the workspace, and forget what is too old or too much."""
+        self._pending.close()
         self._trim()
         os.close(self._root_fd)
 
@@ -70,7 +73,9 @@ class UndoLog:
 
     def begin_turn(self, title: str) -> None:
         """What follows belongs to a new turn."""
-        self._number = max(self._number + 1, self._journal.next_number())
+        # Of the clock, so that two programs in one workspace do not count alike.
+        now = time.time_ns() // 1_000_000
+        self._number = max(self._number + 1, self._journal.next_number(), now)
         self._title = title
 
     @contextmanager
@@ -82,6 +87,7 @@ class UndoLog:
         """
         try:
             before = self._states(paths)
+            self._pending.begin(self._running(paths, before))
         except OSError as error:  # no room, no right to write: the work goes on, and it is told
             self.problem = f"changes cannot be undone: {error.strerror} ({error.filename})"
             yield
@@ -90,14 +96,17 @@ class UndoLog:
             yield
         finally:
             try:
-                self._record(before, self._states(paths))
+                after = self._states(paths)
+                self._record(before, after)
+                self._pending.end()
+                self._know(before, after)
             except OSError as error:
                 self.problem = f"a change cannot be undone: {error.strerror} ({error.filename})"
 
     def absorb(self) -> None:
         """Record what background jobs changed since the last look, as part of this turn.
 
-        What a person changed at the same time is taken for theirs.
+        What a person changed at the same time is taken for the work of a job.
         """
         if self._last is not None:
             before = self._last
@@ -107,6 +116,29 @@ class UndoLog:
         changes = dict(sorted(differences(before, after).items()))
         if changes:
             self._journal.add(self._number, self._title, changes)
+
+    def _running(self, paths: Sequence[str] | None, before: Snapshot) -> Interrupted:
+        only = None if paths is None else tuple(paths)
+        return Interrupted(self._number, self._title, only, before)
+
+    def _know(self, before: Snapshot, after: Snapshot) -> None:
+        """Bring the last look at everything up to what a tool has just changed."""
+        if self._last is None or after is self._last:
+            return
+        for path in before.states.keys() | after.states.keys():
+            self._last.stamps.pop(path, None)
+            if path in after.states:
+                self._last.states[path] = after.states[path]
+            else:
+                self._last.states.pop(path, None)
+
+    def _recover(self, folder: Path) -> None:
+        """Record steps in which the program was killed: what is there now is what they left."""
+        for step in take_interrupted(folder):
+            after = self._states(step.paths)
+            changes = dict(sorted(differences(step.before, after).items()))
+            if changes:
+                self._journal.add(step.number, f"{step.title} (cut off)", changes)
 
     def _states(self, paths: Sequence[str] | None) -> Snapshot:
         if paths is None:
@@ -133,6 +165,7 @@ class UndoLog:
         Raises:
             ToolError: there is nothing to undo, or a file was changed since.
         """
+        self._journal.refresh()
         turn = next((t for t in reversed(self._journal.turns) if not t.is_undone), None)
         if turn is None:
             raise ToolError("there is nothing to undo", "No file was changed by the agent here.")
@@ -144,6 +177,7 @@ class UndoLog:
         Raises:
             ToolError: there is nothing to redo, or a file was changed since.
         """
+        self._journal.refresh()
         turn = next((t for t in self._journal.turns if t.is_undone), None)
         if turn is None:
             raise ToolError("there is nothing to redo", "Nothing was undone.")
@@ -160,6 +194,7 @@ class UndoLog:
         Raises:
             ToolError: a file was changed since.
         """
+        self._journal.refresh()
         turns = [t for t in self._journal.turns if t.number > mark and not t.is_undone]
         return self._take_back(turns) if turns else None
 
@@ -200,6 +235,8 @@ class UndoLog:
         restore(self._root_fd, wanted, self._objects.get)
         for turn in turns:
             self._journal.mark(turn.number, is_undone=is_undone)
+        if self._last is not None:
+            self._states(None)
         return Restored(turns[-1].title, tuple(sorted(wanted)), tuple(sorted(lost)))
 
     # --- showing ------------------------------------------------------------------------------
@@ -210,6 +247,7 @@ class UndoLog:
         Args:
             mark: all turns begun after it; None for the last turn that changed a file.
         """
+        self._journal.refresh()
         turns = [turn for turn in self._journal.turns if not turn.is_undone]
         turns = turns[-1:] if mark is None else [turn for turn in turns if turn.number > mark]
         merged = Turn(0, "")

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -303,3 +304,45 @@ def test_change_that_cannot_be_kept_goes_on_and_is_told(root: Path, tmp_path: Pa
         (root / "a").write_text("new", encoding="utf-8")
     assert (root / "a").read_text(encoding="utf-8") == "new"
     assert "cannot be undone: Not a directory" in log.problem
+
+
+def test_program_killed_in_a_step_can_undo_it_at_its_next_start(root: Path, tmp_path: Path) -> None:
+    (root / "a").write_text("old", encoding="utf-8")
+    program = (
+        "import os, signal, sys; from pathlib import Path; from tools.undo.log import UndoLog\n"
+        "root = Path(sys.argv[1]); log = UndoLog(Path(sys.argv[2]), root); log.begin_turn('work')\n"
+        "with log.step(None):\n"
+        "    (root / 'a').unlink(); (root / 'b').write_text('new'); os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(root), str(tmp_path / "undo")])
+    assert done.returncode == -9 and not (root / "a").exists()
+    log = UndoLog(tmp_path / "undo", root)
+    assert log.undo().title == "work (cut off)"
+    assert list(content(root)) == ["a"]
+    log.close()
+    assert UndoLog(tmp_path / "undo", root).turns()[0][3]
+    assert list((tmp_path / "undo/pending").iterdir()) == []
+
+
+def test_step_of_a_living_program_is_not_taken_for_a_dead_ones(log: UndoLog, root: Path) -> None:
+    log.begin_turn("mine")
+    with log.step(None):
+        (root / "a").write_text("new", encoding="utf-8")
+        other = UndoLog(Path(os.readlink(f"/proc/self/fd/{log._pending._fd}")).parents[1], root)
+        assert other.turns() == []
+    assert other.undo().title == "mine"  # recorded meanwhile
+    other.close()
+
+
+def test_job_of_an_earlier_turn_does_not_draw_in_that_turns_edits(log: UndoLog, root: Path) -> None:
+    (root / "a").write_text("0", encoding="utf-8")
+    shell(log, root, "true", "starts a job")
+    with log.step(["a"]):
+        (root / "a").write_text("1", encoding="utf-8")
+    log.begin_turn("next")
+    (root / "late").write_text("by the job", encoding="utf-8")
+    log.absorb()
+    assert log.undo().paths == ("late",)
+    assert (root / "a").read_text(encoding="utf-8") == "1"
+    log.absorb()
+    assert [title for _, title, _, undone in log.turns() if not undone] == ["starts a job"]

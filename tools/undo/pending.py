@@ -1,0 +1,90 @@
+"""The step that is running, so that a program that is killed in it can still undo it later.
+
+One small file for each program, locked as long as the program lives. It holds what the files were
+before the step. A file that nobody locks is of a program that has died.
+"""
+
+import fcntl
+import marshal
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.undo.snapshot import Snapshot
+from tools.undo.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A step that was cut off."""
+
+    number: int
+    title: str
+    paths: tuple[str, ...] | None  # None: any path
+    before: Snapshot
+
+
+class Pending:
+    """The running step of this program.
+
+    Args:
+        folder: of all programs in one workspace.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / secrets.token_hex(8)
+        self._fd = -1
+
+    def begin(self, step: Interrupted) -> None:
+        """Keep what would be lost."""
+        if self._fd < 0:
+            for folder in (self._folder.parent, self._folder):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._fd = os.open(self._path, flags, 0o600)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        before = step.before
+        states = {path: (s.kind, s.content, s.mode) for path, s in before.states.items()}
+        data = (step.number, step.title, step.paths, states, before.stamps, before.is_complete)
+        os.pwrite(self._fd, marshal.dumps(data), 0)
+
+    def end(self) -> None:
+        """The step is recorded, or there was nothing to record."""
+        if self._fd >= 0:
+            os.ftruncate(self._fd, 0)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self._fd >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def take_interrupted(folder: Path) -> list[Interrupted]:
+    """Return the steps of programs that have died, and remove their files."""
+    found = []
+    for path in sorted(folder.glob("*")):
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            data = os.pread(fd, os.fstat(fd).st_size, 0)
+            path.unlink(missing_ok=True)
+            if data:
+                found.append(_read(data))
+        except (OSError, ValueError, EOFError, TypeError):
+            continue  # of a living program, or cut off while it was written
+        finally:
+            os.close(fd)
+    return found
+
+
+def _read(data: bytes) -> Interrupted:
+    number, title, paths, states, stamps, is_complete = marshal.loads(data)
+    known = {path: State(*state) for path, state in states.items()}
+    return Interrupted(number, title, paths, Snapshot(known, stamps, is_complete))
