@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType
 
-from tools.sandbox import landlock_launcher
 from tools.sandbox.landlock_rules import ALL, WRITE, landlock_rules
 from tools.sandbox.mechanism import Launch
 from tools.sandbox.policy import SandboxPolicy
@@ -142,5 +141,6 @@ def _code() -> CodeType:
     return compile(_SOURCE + _START, "landlock_launcher", "exec")
 
 
-# Read when this module is imported, before a command could change the file in its workspace.
-_SOURCE = Path(landlock_launcher.__file__).read_text(encoding="utf-8")
+# Read when this module is imported, before a command could change the file in its workspace. Not
+# imported itself: it asks for functions that only Linux has.
+_SOURCE = Path(__file__).with_name("landlock_launcher.py").read_text(encoding="utf-8")
