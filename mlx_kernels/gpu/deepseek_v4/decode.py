@@ -47,8 +47,9 @@ class Decoder:
     """Runs sublayers of layers that ``can_decode``, one position at a time.
 
     Attributes:
-        evaluate_every: Layers after which the device is told to begin: it works on them while the
-            host makes the launches of the next ones. 0: it is told by whoever reads a result.
+        evaluate_every: Layers after which the device is told to go on, the first time after one:
+            it works on them while the host makes the launches of the next ones. 0: it is told by
+            whoever reads a result.
     """
 
     def __init__(self, kernels: DecodeKernels, ops: Any) -> None:
@@ -68,6 +69,8 @@ class Decoder:
     ) -> Pending:
         """See ``DeepseekV4Ops.attention_sublayer``."""
         own, position = self._layer(layer), state.n_tokens
+        if not isinstance(streams, Pending):  # a token begins: the device is idle
+            self._n_layers = self.evaluate_every - 1
         streams, products, _, mix = _begin(
             own, streams, own.attn_hyper, own.input, own.input_launch
         )
@@ -94,7 +97,7 @@ class Decoder:
         )
         routed = self._ops.moe(x, ffn.experts, ids, weights, ffn.clamp)
         self._n_layers += 1
-        if self._n_layers == self.evaluate_every:
+        if self.evaluate_every and self._n_layers >= self.evaluate_every:
             mx.async_eval(streams, shared, routed, mix, *self._loose)
             self._n_layers = 0
             self._loose.clear()
