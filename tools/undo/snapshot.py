@@ -6,6 +6,8 @@ and number: shallow folders first, and what is left has an unknown content. A ch
 file is found all the same, but cannot be taken back, and that is said.
 """
 
+import functools
+import operator
 import os
 import stat
 import time
@@ -22,6 +24,7 @@ SKIPPED = frozenset(
 )
 MAX_ENTRIES = 30_000
 MAX_SECONDS = 2.0  # for one look; contents that were kept stay kept, so the next look gets further
+_FOLDER = State("folder")
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -62,23 +65,27 @@ def take_snapshot(
         except OSError:
             continue
         try:
-            for name in sorted(os.listdir(fd)):
-                if name in SKIPPED or is_protected_name(name):
+            with os.scandir(fd) as entries:
+                listed = sorted(entries, key=_name)
+            for entry in listed:
+                name = entry.name
+                kind = _kind(name)
+                if kind == "skipped":
                     continue
                 if len(found.states) >= max_entries:
                     found.is_complete = False
                     return found
                 path = f"{folder}/{name}" if folder else name
-                try:
-                    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                except OSError:
-                    continue
-                if stat.S_ISDIR(status.st_mode):
-                    found.states[path] = State("folder")
+                if entry.is_dir(follow_symlinks=False):
+                    found.states[path] = _FOLDER
                     pending.append(path)
                     continue
-                if is_hidden(name):
+                if kind == "secret":
                     continue  # secrets are not copied; no command can read or change them
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue
                 stamp = stamp_of(status)
                 known = old.states.get(path)
                 if known is not None and known.is_known and old.stamps.get(path) == stamp:
@@ -95,6 +102,17 @@ def take_snapshot(
         finally:
             os.close(fd)
     return found
+
+
+@functools.lru_cache(4096)
+def _kind(name: str) -> str:
+    """Tell from its name how an entry is treated; most names come again with each look."""
+    if name in SKIPPED or is_protected_name(name):
+        return "skipped"
+    return "secret" if is_hidden(name) else ""
+
+
+_name = operator.attrgetter("name")
 
 
 def differences(before: Snapshot, after: Snapshot) -> dict[str, tuple[State | None, State | None]]:
