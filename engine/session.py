@@ -229,12 +229,14 @@ class Session:
             first_rows={name: first for name, (first, _) in since.items()},
         )
 
-    def load(self, state: SessionState, *, consume: bool = False) -> None:
-        """Replace the state by a saved one, bit by bit. Nothing of it counts as marked.
+    def load(self, state: SessionState, *, consume: bool = False, n_kept: int = 0) -> None:
+        """Replace the state by a saved one, bit by bit.
 
         Args:
             state: The saved one.
             consume: Take its arrays away one by one, so that never two whole copies are in memory.
+            n_kept: Tokens at the front whose part is known to be as it was at the last ``mark``,
+                because the state was saved then or before, and those tokens were kept since.
 
         Raises:
             StateMismatch: it was saved with another model or does not fit. Nothing has changed.
@@ -268,7 +270,7 @@ class Session:
         self._pending = None
         self._tokens = list(state.tokens)
         self._logits = state.logits.copy()
-        self._n_kept = 0
+        self._n_kept = min(n_kept, n_tokens)
 
     def _truncate(self, n_tokens: int) -> None:
         self._cache.truncate(n_tokens)

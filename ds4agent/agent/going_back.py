@@ -31,6 +31,7 @@ class _Start:
 
     tokens: int
     load: Callable[[], SessionState] | None  # None: an empty state
+    is_on_disk: bool = False  # as a part of this conversation, which kept it ever since
 
 
 def go_back(
@@ -76,7 +77,8 @@ def go_back(
         if start.load is None:
             session.rewind(0)
         else:
-            session.load(start.load(), consume=True)
+            n_kept = start.tokens if start.is_on_disk else 0
+            session.load(start.load(), consume=True, n_kept=n_kept)
         report = SyncReport(target, 0, time.monotonic() - started_s)
         if cost:
             report = session.sync(wanted, announce(cost), cancel)
@@ -122,7 +124,7 @@ def _nearest(
             past = None  # never saved, or not readable: then it costs more
         if past is not None and past.tokens > best.tokens:
             beginning = transcript[: past.tokens]
-            best = _Start(past.tokens, lambda: past_state.load(past, beginning))
+            best = _Start(past.tokens, lambda: past_state.load(past, beginning), True)
     return best
 
 

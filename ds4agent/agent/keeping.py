@@ -89,6 +89,8 @@ class Keeping:
         if not conversation.id or keeper is None or not keeper.can_append:
             return self.fold(conversation, automatic=True, kind=kind, events=events)
         session = conversation.session
+        if not session.n_kept:  # all of it is new, so a journal would hold a second conversation
+            return self.fold(conversation, automatic=True, kind=kind, events=events)
         delta = session.delta(session.n_kept)
         keep_text = keeper.text_bytes
         if delta.kept != keeper.tokens:

@@ -17,6 +17,7 @@ from ds4agent.events import (
     New,
     Notice,
     Outcome,
+    Rewind,
     Save,
     Saved,
     Start,
@@ -28,6 +29,7 @@ from engine.chat.format import User
 from sessions import checkpoint, journal
 from sessions.store import SessionStore
 from tests.agent.conftest import DEADLINE_S, call
+from tests.agent.test_forks_and_rewinds import forget_rows
 
 REPLIES = [call("read", path="notes.txt"), "It says alpha.", "Second.", "Third.", "Fourth.", "5."]
 
@@ -385,3 +387,24 @@ def test_a_journal_without_idle_time_does_not_grow_for_ever(open_rig, tmp_path, 
     restored = SessionStore(folder).restore(end.session_id)
     assert restored.state.tokens == rig.conversation.session.tokens
     assert len(restored.boundaries) == 8
+
+
+def test_going_back_to_a_state_of_the_journal_appends_no_second_conversation(
+    open_rig, tmp_path, monkeypatch
+) -> None:
+    folder = tmp_path / "kv"
+    rig = open_rig(["First.", "Second.", "Third."], store_folder=folder)
+    rig.ready()
+    ends = [rig.turn(text) for text in ("one", "two", "three")]
+    rig.wait_idle()
+    beside = files(folder, ends[0].session_id)[1]
+    forget_rows(monkeypatch, keeps=1)
+    rig.send(Rewind(1))
+    rig.ready()
+    with beside.open("rb") as file:
+        last = journal.scan(file).records[-1]
+    assert (last.kind, last.keep) == ("rewind", ends[1].usage.context_tokens)
+    assert last.tokens == last.keep
+    rig.turn("three again")
+    restored = SessionStore(folder).restore(ends[0].session_id)
+    assert restored.state.tokens == rig.conversation.session.tokens

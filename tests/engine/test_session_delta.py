@@ -116,3 +116,16 @@ def test_a_consumed_state_is_loaded_and_gone(engine) -> None:
     assert not state.arrays
     assert_same(again.state(), dataclasses.replace(state, arrays=arrays))
     assert again.n_kept == 0  # whoever knows where it came from marks it
+
+
+def test_an_earlier_state_that_was_kept_counts_as_kept(engine) -> None:
+    session = engine.new_session()
+    session.sync(ids(engine, 60))
+    earlier = session.state()
+    session.extend(ids(engine, 80))
+    session.mark()
+    whole = session.state()
+    session.load(earlier, consume=True, n_kept=60)
+    session.extend(ids(engine, 5))
+    assert session.n_kept == 60
+    assert_same(applied(whole, session.delta(60)), session.state())
