@@ -76,7 +76,7 @@ KERNELS = {
         ),
         Kernel(
             "tensor_gate_up",
-            ("decode_tensor.cu",),
+            ("decode_tensor.cu", "launch_bound.cu"),
             "decode_tensor_gate_up.cu",
             ("x", *_planes("gate_"), *_planes("up_"), "table", "ids", "weights"),
             "out",
@@ -84,7 +84,7 @@ KERNELS = {
         ),
         Kernel(
             "tensor_down",
-            ("decode_tensor.cu",),
+            ("decode_tensor.cu", "launch_bound.cu"),
             "decode_tensor_down.cu",
             ("hidden", *_planes(), "table", "ids"),
             "out",
