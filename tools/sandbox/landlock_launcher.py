@@ -155,8 +155,8 @@ def _become_command(job: Job, ruleset: int, errors: int) -> None:
             _call("prctl", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program, 0, 0),
             "installing the system call filter",
         )
-        # Python ignores these two, and what is ignored stays so over an exec.
-        for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        # What Python or whoever started us ignores would stay ignored over an exec.
+        for number in _signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP}:
             _signal.signal(number, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _WAKING)
         os.execve(job["shell"], [job["shell"], "-c", job["command"]], job["environment"])
