@@ -28,6 +28,7 @@ import dataclasses
 import hashlib
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
@@ -178,7 +179,7 @@ class DeepseekV4Payload:
     def read(self, file: BinaryIO, envelope: Envelope, text: bytes, room: int = 0) -> SessionState:
         """Read a payload. The fingerprint of the state is empty: the format has none."""
         shape, _ = _read_shape(file, envelope)
-        file, buffers = cast(BinaryIO, watched(file)), _Buffers()
+        file = cast(BinaryIO, watched(file))
         token_ids = _read_values(file, shape.n_tokens, "<u4")
         logits = _read_values(file, shape.n_vocab, "<f4")
         counts = _read_values(file, 2 * shape.n_layers, "<u4")
@@ -186,27 +187,10 @@ class DeepseekV4Payload:
             raise CheckpointError(
                 f"its counts of compressed rows are not those of {shape.n_tokens} tokens", _DAMAGED
             )
-        arrays = {}
-        roomy = dataclasses.replace(shape, n_tokens=max(shape.n_tokens, room))
-        for (name, (n_rows, width), dtype), (_, (n_memory, _), _) in zip(
-            shape.arrays(), roomy.arrays(), strict=True
-        ):
-            array = np.empty((n_memory, width), dtype)[:n_rows]
-            is_finite = True
-            for piece in _pieces(n_rows, width):
-                rows = array[piece]
-                if dtype == np.float16:
-                    values = buffers.next(watched(file), rows.size)
-                    read_into(file, values)
-                    is_finite &= half_rows.narrow(values, rows, buffers.scratch)
-                else:
-                    read_into(file, rows)
-                    # A place without a token may hold a score of minus infinity.
-                    bad = np.isnan(rows) if name.endswith("score") else ~np.isfinite(rows)
-                    is_finite &= not bad.any()
-            if not is_finite:
-                raise CheckpointError(f"{name} of the state is not finite", _DAMAGED)
-            arrays[name] = array
+        with closing(half_rows.Narrower()) as narrower:
+            arrays = self._read_arrays(watched(file), shape, room, narrower)
+        if narrower.bad:
+            raise CheckpointError(f"{narrower.bad[0]} of the state is not finite", _DAMAGED)
         if token_ids.max() >= shape.n_vocab:
             raise CheckpointError(
                 f"token id {token_ids.max()}, expected less than {shape.n_vocab}", _DAMAGED
@@ -216,6 +200,31 @@ class DeepseekV4Payload:
         bits = envelope.header.quant_bits
         tokens = tuple(token_ids.tolist())
         return SessionState(self.family, "", shape.ctx, tokens, logits, arrays, bits)
+
+    @staticmethod
+    def _read_arrays(
+        file: WatchedFile, shape: _Shape, room: int, narrower: half_rows.Narrower
+    ) -> dict[str, np.ndarray]:
+        arrays, buffers = {}, _Buffers()
+        roomy = dataclasses.replace(shape, n_tokens=max(shape.n_tokens, room))
+        for (name, (n_rows, width), dtype), (_, (n_memory, _), _) in zip(
+            shape.arrays(), roomy.arrays(), strict=True
+        ):
+            array = arrays[name] = np.empty((n_memory, width), dtype)[:n_rows]
+            for piece in _pieces(n_rows, width):
+                rows = array[piece]
+                if dtype == np.float16:
+                    narrower.settle(_N_BUFFERS - 1)
+                    values = buffers.next(file, rows.size)
+                    read_into(cast(BinaryIO, file), values)
+                    narrower.submit(name, values, rows)
+                    continue
+                read_into(cast(BinaryIO, file), rows)
+                # A place without a token may hold a score of minus infinity.
+                bad = np.isnan(rows) if name.endswith("score") else ~np.isfinite(rows)
+                if bad.any():
+                    narrower.bad.append(name)
+        return arrays
 
 
 def _pieces(n_rows: int, width: int) -> Iterator[slice]:
@@ -230,7 +239,6 @@ class _Buffers:
     def __init__(self) -> None:
         self._buffers = [np.empty(0, "<f4")] * _N_BUFFERS
         self._n_used = 0
-        self.scratch = np.empty(_PIECE_VALUES, np.float32)
 
     def next(self, file: WatchedFile, n_values: int) -> np.ndarray:
         """Return float32 [n_values] that nothing reads any more."""
@@ -239,8 +247,6 @@ class _Buffers:
         self._n_used += 1
         if self._buffers[place].size < n_values:
             self._buffers[place] = np.empty(max(n_values, _PIECE_VALUES), "<f4")
-            if self.scratch.size < n_values:  # a row that is longer than a piece
-                self.scratch = np.empty(n_values, np.float32)
         return self._buffers[place][:n_values]
 
 

@@ -8,8 +8,13 @@ From float32 that works where the value is a float16, which rows of this program
 programs keep more bits in some of them: those pieces are cast, which rounds to the nearest.
 """
 
+import contextlib
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+
 import numpy as np
 
+_WORTH_A_THREAD = 1 << 14  # values; fewer take less time than handing them over
 _UP, _DOWN = np.float32(2.0**112), np.float32(2.0**-112)
 _SIGN, _MAGNITUDE, _INFINITE = 0x8000, 0x7FFF, 0x7C00  # of a float16
 _BELOW = np.uint32(0x1FFF)  # bits of a float32 that a float16 does not have
@@ -54,3 +59,47 @@ def narrow(values: np.ndarray, out: np.ndarray, scratch: np.ndarray | None = Non
     np.bitwise_and(bits, _MAGNITUDE, out=bits)
     np.bitwise_or(bits, values.view(np.uint16)[1::2] & _SIGN, out=bits)
     return True
+
+
+class Narrower:
+    """``narrow`` in a thread of its own, beside whoever reads the next values.
+
+    Attributes:
+        bad: Names of the arrays with a value that is not finite, after ``settle``.
+    """
+
+    def __init__(self) -> None:
+        self.bad: list[str] = []
+        self._pool: ThreadPoolExecutor | None = None
+        self._pending: deque[tuple[str, Future[bool]]] = deque()
+        self._scratch = np.empty(0, np.float32)
+
+    def submit(self, name: str, values: np.ndarray, out: np.ndarray) -> None:
+        """Narrow now or soon; ``values`` must stay as they are until ``settle``."""
+        if values.size >= _WORTH_A_THREAD:
+            with contextlib.suppress(RuntimeError):  # no more threads for this process
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(1, thread_name_prefix="ds4-narrow")
+                self._pending.append((name, self._pool.submit(self._narrow, values, out)))
+                return
+        if not narrow(values, out):
+            self.bad.append(name)
+
+    def settle(self, most_pending: int = 0) -> None:
+        """Wait until no more than the last so many are to be done."""
+        while len(self._pending) > most_pending:
+            name, future = self._pending.popleft()
+            if not future.result():
+                self.bad.append(name)
+
+    def close(self) -> None:
+        """Finish, and end the thread."""
+        self.settle()
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def _narrow(self, values: np.ndarray, out: np.ndarray) -> bool:
+        if self._scratch.size < values.size:
+            self._scratch = np.empty(values.size, np.float32)
+        return narrow(values, out, self._scratch)
