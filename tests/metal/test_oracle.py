@@ -9,6 +9,7 @@ pytest.importorskip("mlx.core", reason="needs MLX (pip install ds4-agent[cpu])")
 
 from engine.families.registry import plan_for  # noqa: E402
 from engine.gguf_file import GgufFile  # noqa: E402
+from tests.engine import test_deepseek_v4_logits as deepseek_v4  # noqa: E402
 from tests.engine.test_oracle import (  # noqa: E402
     FIXTURES,
     REAL_MAX,
@@ -63,3 +64,38 @@ def test_smollm2_gives_the_logits_of_transformers(smollm2_path: Path) -> None:
     assert np.abs(difference).max() < REAL_MAX and rms(difference) < REAL_RMS
     kernels = {"gate_up_q4_1", "matvec_q4_1", "matvec_q8_0", "tile_product_q4_1"}
     assert {f"ds4_{kernel}" for kernel in kernels} <= names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "rounds", "build"),
+    [
+        ("micro", False, "fast"),
+        ("short", False, "fast"),
+        ("short", True, "fast"),
+        ("micro", True, "checked"),
+    ],
+)
+def test_tiny_deepseek_v4_gives_the_logits_of_the_oracles(
+    case: str, rounds: bool, build: str
+) -> None:
+    """A prompt in tiles, then single positions in few launches a layer."""
+    harness = Harness(build)
+    with GgufFile.open(deepseek_v4.FIXTURES / "tiny-v4-q.gguf") as gguf:
+        model = plan_for(gguf).load(metal_ops(harness), None, None)
+    ours, n = deepseek_v4.logits_of(model, case, rounds), deepseek_v4.CASES[case]["prefill"]
+    for name in ("hfsim", "ds4sim") if rounds else ("hf",):
+        oracle = np.load(deepseek_v4.FIXTURES / f"{name}.npz")
+        prefill, decode = oracle[f"{case}.prefill"], oracle[f"{case}.decode"]
+        for rows, theirs in ((ours[: len(prefill)], prefill), (ours[n - 1 :], decode)):
+            assert rows.shape == theirs.shape
+            difference = np.abs(rows - theirs)
+            if rounds:
+                assert difference.mean() < deepseek_v4.ROUNDED_MEAN["short"]
+            else:
+                assert difference.max() < deepseek_v4.UNROUNDED_MAX
+            assert (rows.argmax(1) == theirs.argmax(1)).all()
+    names = {launch.kernel.name for launch in harness.launches}
+    assert {"ds4_gate_up_iq2_xxs", "ds4_down_q2_k"} <= names
+    assert ("ds4_v4_attention" in names) == rounds
+    assert ("ds4_tile_gate_up_iq2_xxs" in names) == (n > 8)
