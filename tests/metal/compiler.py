@@ -172,7 +172,7 @@ def kernel_library(text: str, build: str) -> Path:
     if build not in (*BUILDS, "quick"):
         raise ValueError(f"build {build!r}: one of {', '.join(BUILDS)}")
     command = [compiler(build), *_FLAGS[build]]
-    if build == "quick":
+    if build != "clang":
         command += ["-I", str(_precompiled(build))]
     link = ["-shared"]
     if build == "checked":

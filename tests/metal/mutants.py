@@ -10,12 +10,12 @@
 | collective | a sum, maximum or shuffle left out or replaced by another |
 | initialisation | a variable without its first value |
 | accumulation | ``+=`` and the like to ``=`` |
-| operator | ``+`` to ``-``, ``*`` to ``+``, ``/`` to ``*``, ``%`` to ``/``; shifts, logic turned |
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from tests.metal.text import UINT3_ATTRIBUTES, UINT_ATTRIBUTES
 
@@ -28,10 +28,6 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
 _BOUNDS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
-_OPERATORS = {
-    **{"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "<<": ">>", ">>": "<<"},
-    **{"&": "|", "|": "&", "^": "|", "&&": "||", "||": "&&", "==": "!=", "!=": "=="},
-}
 _COLLECTIVES = {
     **{"simd_sum": ("", "simd_max"), "simd_max": ("", "simd_sum"), "simd_min": ("", "simd_max")},
     **{"simd_shuffle_xor": ("simd_shuffle_down",), "simd_shuffle_down": ("simd_shuffle_up",)},
@@ -82,7 +78,7 @@ def mutants(text: str) -> list[Mutant]:
 def _changes(text: str) -> Iterator[tuple[str, int, int, str]]:
     """(rule, start, end, new text) of each mutant."""
     tokens = [match for match in _TOKEN.finditer(text) if match.lastgroup != "skip"]
-    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+    for token, after in zip_longest(tokens, tokens[1:]):
         span, word = token.span(), token[0]
         match token.lastgroup:
             case "number":
@@ -91,8 +87,6 @@ def _changes(text: str) -> Iterator[tuple[str, int, int, str]]:
                 yield from _changes_of_name(text, token, after)
             case "operator" if word in _BOUNDS and _is_spaced(text, token):
                 yield "bound", *span, _BOUNDS[word]
-            case "operator" if word in _OPERATORS and _is_binary(text, before, token):
-                yield "operator", *span, _OPERATORS[word]
             case "operator" if len(word) > 1 and word[-1] == "=" and word[0] in "+-*/%&|^<>":
                 yield "accumulation", *span, "="
     for match in _INITIALISATION.finditer(_blanked(text)):
@@ -125,12 +119,6 @@ def _is_spaced(text: str, token: re.Match) -> bool:
         and text[token.end() : token.end() + 1] in (" ", "\n")
         and not before.rstrip().endswith("template")
     )
-
-
-def _is_binary(text: str, before: re.Match | None, token: re.Match) -> bool:
-    if before is None or not _is_spaced(text, token):
-        return False
-    return before.lastgroup in ("name", "number") and before[0] != "return" or before[0] in ")]"
 
 
 def _one_more(number: str) -> str:

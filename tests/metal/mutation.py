@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ from tests.metal.mutants import Mutant, mutants
 
 HARMLESS = Path(__file__).with_name("harmless_mutants.toml")
 TIMEOUT_S = 4.0  # a launch takes milliseconds
-N_LAUNCHES = 6  # that a mutant is run on, at most
+N_LAUNCHES = 12  # that a mutant is run on, at most
 # How a mutant can be found, in the order of trial: build and order of lanes.
 WAYS = tuple(
     way
@@ -53,25 +54,22 @@ class Text:
 
     name: str
     text: str
-    reached: list[set[int]] = field(default_factory=list)
+    counts: list[dict[int, int]] = field(default_factory=list)  # line -> how often it ran
     launches: list[Launch] = field(default_factory=list)
-    coded: set[int] = field(default_factory=set)  # lines with code in any launch
 
     def launches_for(self, mutant: Mutant) -> list[int]:
-        """Those that reach its line, of every kernel some; all of them when it makes no code."""
-        chosen = [
-            i
-            for i, lines in enumerate(self.reached)
-            if mutant.line in lines or mutant.line not in self.coded
-        ]
-        # One of each kernel first, the second of each then.
-        seen: Counter[str] = Counter()
-        rank = {}
-        for i in chosen:
-            name = self.launches[i].kernel.name
-            rank[i] = seen[name]
-            seen[name] += 1
-        return sorted(chosen, key=lambda i: rank[i])[:N_LAUNCHES]
+        """Those that reach its line, most often first, of each kernel one and then the next; of all
+        launches when it makes no code."""
+        line = mutant.line
+        has_code = any(line in counts for counts in self.counts)
+        by_kernel: dict[str, list[int]] = {}
+        for i, counts in enumerate(self.counts):
+            if counts.get(line) or not has_code:
+                by_kernel.setdefault(self.launches[i].kernel.name, []).append(i)
+        for launches in by_kernel.values():
+            launches.sort(key=lambda i: -self.counts[i].get(line, 0))
+        in_turn = zip_longest(*by_kernel.values())
+        return [i for turn in in_turn for i in turn if i is not None][:N_LAUNCHES]
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ def _numbers(launch: Launch) -> tuple[bytes, ...]:
 
 
 def _add_lines(text: Text, launch: Launch, report: Report) -> None:
-    reached = set()
+    counts: dict[int, int] = {}
     for file, whole in (
         ("header.metal", launch.kernel.header),
         ("body.metal", launch.kernel.source),
@@ -133,11 +131,9 @@ def _add_lines(text: Text, launch: Launch, report: Report) -> None:
         n_lines = text.text.count("\n") + 1
         for (name, line), count in report.lines.items():
             if name == file and 0 < line - first <= n_lines:
-                text.coded.add(line - first)
-                if count:
-                    reached.add(line - first)
+                counts[line - first] = count
     text.launches.append(launch)
-    text.reached.append(reached)
+    text.counts.append(counts)
 
 
 def known_harmless() -> dict[str, dict[str, str]]:

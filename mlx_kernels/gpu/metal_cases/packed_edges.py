@@ -41,6 +41,7 @@ def down_case(type_id: int, n_out: int, n_hidden: int) -> Case:
 
 CASES = (
     down_case(8, 37, 1056),
+    down_case(16, 13, 512),  # the one format with a table
     dense_gate_up_case(8, 37, 1056),
     dequantize_case(1, 37, 176),
 )
