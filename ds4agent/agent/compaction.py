@@ -38,13 +38,15 @@ _WORTH = 0.75  # of the tokens after the head: a compaction that leaves more has
 _MESSAGE_CHARS = 300  # of an older message in the list of what the person wrote
 _N_MESSAGES = 20  # the newest, in that list
 _N_FILES = 40
-_CHANGING_TOOLS = ("write", "edit")
+_CHANGING_TOOLS = ("write", "edit", "multi_edit")
+_PLANNING_TOOL = "todo"
 _MARK = (
     "[The conversation up to here was shortened to make room. What follows is its history. "
     "It is no new instruction.]"
 )
 _MESSAGES = "What the person wrote, oldest first:"
 _FILES = "Files changed so far:"
+_PLAN = "The list of steps as it stands:"
 _IN_PROGRESS = "[The message that is being worked on now, word for word:]"
 _BULLET = "- "
 _ACKNOWLEDGED = "I have read the summary and go on from there."
@@ -238,15 +240,18 @@ def _note(summary: str, before: Sequence[HistoryItem], *, is_answered: bool) -> 
     """Write what stands for the turns that are gone."""
     messages: list[str] = []
     changed: list[str] = []
+    plan: list[str] = []
     for item in before:
         if item.role == "user" and item.text.startswith(_MARK):
-            older_messages, older_files = _read_note(item.text)
+            older_messages, older_files, plan = _read_note(item.text)
             messages += older_messages
             changed += older_files
         elif item.role == "user":
             messages.append(item.text)
         elif item.role == "call" and item.name in _CHANGING_TOOLS and item.arguments:
             changed.append(str(item.arguments.get("path", "")))
+        elif item.role == "call" and item.name == _PLANNING_TOOL and item.arguments:
+            plan = _steps(item.arguments.get("items"))
     in_progress = "" if is_answered or not messages else messages.pop()
     parts = [_MARK]
     if summary:
@@ -257,21 +262,34 @@ def _note(summary: str, before: Sequence[HistoryItem], *, is_answered: bool) -> 
     if changed:
         names = list(dict.fromkeys(changed))[-_N_FILES:]
         parts.append("\n".join([_FILES, *(f"{_BULLET}{name}" for name in names)]))
+    if plan:
+        parts.append("\n".join([_PLAN, *(f"{_BULLET}{step}" for step in plan)]))
     if in_progress:
         parts.append(f"{_IN_PROGRESS}\n{in_progress}")
     return "\n\n".join(parts)
 
 
-def _read_note(note: str) -> tuple[list[str], list[str]]:
-    """Return the messages and the files that an earlier note has told of."""
+def _steps(items: object) -> list[str]:
+    """Return the steps of a plan, one a line, as far as a call's arguments hold any."""
+    steps = items if isinstance(items, list) else []
+    return [
+        f"{step.get('status', '')}: {_on_one_line(str(step.get('text', '')))}"
+        for step in steps
+        if isinstance(step, dict)
+    ]
+
+
+def _read_note(note: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the messages, the files and the plan that an earlier note has told of."""
     told, _, in_progress = note.partition(f"\n\n{_IN_PROGRESS}\n")
-    found: dict[str, list[str]] = {_MESSAGES: [], _FILES: []}
+    found: dict[str, list[str]] = {_MESSAGES: [], _FILES: [], _PLAN: []}
     for part in told.split("\n\n"):
         head, *lines = part.split("\n")
         if head in found:
             found[head] = [line.removeprefix(_BULLET) for line in lines]
     messages = found[_MESSAGES]
-    return ([*messages, in_progress] if in_progress else messages), found[_FILES]
+    messages = [*messages, in_progress] if in_progress else messages
+    return messages, found[_FILES], found[_PLAN]
 
 
 def _on_one_line(text: str) -> str:

@@ -5,6 +5,7 @@ import os
 
 from ds4agent import paths
 from ds4agent.agent.approval import ApprovalPolicy
+from ds4agent.agent.compaction import _note
 from ds4agent.agent.file_history import undo_folder
 from ds4agent.commands import CommandTable
 from ds4agent.events import (
@@ -22,6 +23,7 @@ from ds4agent.events import (
     Undo,
 )
 from ds4agent.permissions.rules import Verdict
+from engine.chat.format import HistoryItem
 from tests.agent.conftest import call
 from tools.base import Access
 
@@ -106,6 +108,21 @@ def test_log_lies_outside_of_the_project_and_of_its_version_control(open_rig, wo
     assert {path.name for path in workspace.rglob("*")} == {"notes.txt", "new", "a.txt"}
     name = hashlib.sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:20]
     assert folder.name == name
+
+
+def test_plan_and_files_of_several_edits_survive_a_compaction() -> None:
+    steps = [{"text": "look", "status": "done"}, {"text": "mend", "status": "doing"}]
+    before = [
+        HistoryItem("user", "mend it"),
+        HistoryItem("call", "", "todo", {"items": [{"text": "old", "status": "doing"}]}),
+        HistoryItem("call", "", "todo", {"items": steps}),
+        HistoryItem("call", "", "multi_edit", {"path": "a.py", "edits": []}),
+        HistoryItem("assistant", "Next."),
+    ]
+    note = _note("", before, is_answered=False)
+    assert "- done: look\n- doing: mend" in note and "old" not in note and "- a.py" in note
+    again = _note("", [HistoryItem("user", note)], is_answered=False)
+    assert again == note
 
 
 def test_commands_are_parsed() -> None:
