@@ -75,13 +75,15 @@ class Narrower:
         self._scratch = np.empty(0, np.float32)
 
     def submit(self, name: str, values: np.ndarray, out: np.ndarray) -> None:
-        """Narrow now or soon; ``values`` must stay as they are until ``settle``."""
-        if values.size >= _WORTH_A_THREAD:
+        """Narrow now or soon, in order; ``values`` must stay as they are until ``settle``."""
+        # In order: who settles all but the last three may use the memory of the fourth again.
+        if self._pending or values.size >= _WORTH_A_THREAD:
             with contextlib.suppress(RuntimeError):  # no more threads for this process
                 if self._pool is None:
                     self._pool = ThreadPoolExecutor(1, thread_name_prefix="ds4-narrow")
                 self._pending.append((name, self._pool.submit(self._narrow, values, out)))
                 return
+            self.settle()
         if not narrow(values, out):
             self.bad.append(name)
 

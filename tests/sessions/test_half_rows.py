@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sessions.half_rows import narrow, widen
+from sessions.half_rows import Narrower, narrow, widen
 
 ALL = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 FINITE = ALL[np.isfinite(ALL)]
@@ -39,3 +39,24 @@ def test_other_values_are_rounded_to_the_nearest(magnitude) -> None:
     out = np.empty(5000, np.float16)
     assert narrow(values, out)
     assert out.tobytes() == values.astype(np.float16).tobytes()
+
+
+def test_memory_can_be_used_again_once_the_pieces_behind_it_are_settled() -> None:
+    random, narrower = np.random.default_rng(2), Narrower()
+    buffers = [np.empty(1 << 18, np.float32) for _ in range(4)]
+    wanted, found = [], []
+    for n in range(200):  # large and small ones in turn
+        rows = random.standard_normal(1 << (18 if n % 3 == 0 else 6)).astype(np.float16)
+        narrower.settle(3)
+        values = buffers[n % 4][: rows.size]
+        values[:] = rows
+        out = np.empty(rows.shape, np.float16)
+        narrower.submit(str(n), values, out)
+        wanted.append(rows)
+        found.append(out)
+    narrower.close()
+    assert narrower.bad == []
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(wanted, found, strict=True))
+    narrower.submit("x", np.full(1 << 18, np.inf, np.float32), np.empty(1 << 18, np.float16))
+    narrower.close()
+    assert narrower.bad == ["x"]
