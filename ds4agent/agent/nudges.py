@@ -1,4 +1,4 @@
-"""One word to a model that stopped too early: it told what it will do, or did nothing at all.
+"""A word to a model that stopped too early: it only told what it will do, or did nothing at all.
 
 Once in a turn at most, and the person sees it. A model that was right to stop answers in a line.
 """
@@ -20,6 +20,8 @@ _QUESTION = re.compile(
     r"\?\s*\Z|\A\s*(?:what|which|who|why|how|when|where|is|are|does|do|can)\b", re.I
 )
 
+# Also of a model that wrote its call into its thoughts, where it is none, and stopped.
+NO_ANSWER = "You stopped without an answer. Make the next call, or answer."
 GO_ON = "Go on: do it now, with a call."
 NOTHING_CHANGED = "Nothing was changed yet. Make the change now, with a call."
 
@@ -34,7 +36,9 @@ def nudge(answer: str, task: str, *, has_changed: bool, is_small: bool) -> str:
         is_small: the model is one that often describes a change instead of making it.
     """
     text = answer.strip()
-    if text and len(text) <= _LONGEST_INTENT and _INTENT.search(text):
+    if not text:
+        return NO_ANSWER
+    if len(text) <= _LONGEST_INTENT and _INTENT.search(text):
         return GO_ON
     asks_for_change = _CHANGE.search(task) is not None and not _QUESTION.search(task)
     if is_small and asks_for_change and not has_changed:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ds4agent.agent.nudges import GO_ON, NOTHING_CHANGED, nudge
+from ds4agent.agent.nudges import GO_ON, NO_ANSWER, NOTHING_CHANGED, nudge
 from ds4agent.events import Notice, Outcome
 from tests.agent.conftest import call
 
@@ -18,11 +18,15 @@ def test_intent_without_a_call_is_answered(answer) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    ["Done. I will not touch b.py. All tests pass.", "The file has 3 lines.", "", "Shall I go on?",
+    ["Done. I will not touch b.py. All tests pass.", "The file has 3 lines.", "Shall I go on?",
      "I will explain. " + "words " * 200 + "I will stop."],
 )  # fmt: skip
 def test_answer_is_left_alone(answer) -> None:
     assert nudge(answer, "task", has_changed=True, is_small=True) == ""
+
+
+def test_no_answer_at_all_is_asked_for_one() -> None:
+    assert nudge(" \n", "task", has_changed=True, is_small=False) == NO_ANSWER
 
 
 @pytest.mark.parametrize(
