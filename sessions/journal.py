@@ -246,6 +246,20 @@ def scan(file: BinaryIO, *, verify: bool = True) -> Journal:
     return Journal(base, tuple(records), end, digest, file_bytes, problem)
 
 
+def has_records(file: BinaryIO) -> bool:
+    """Whether there is anything behind what a journal builds on, told from its first bytes.
+
+    A list asks this of every session, and what a journal builds on may have megabytes of events.
+    """
+    file_bytes = file.seek(0, os.SEEK_END)
+    file.seek(len(MAGIC))
+    prefix = file.read(PREFIX.size)
+    if len(prefix) < PREFIX.size:
+        return False
+    _, head_bytes, body_bytes = PREFIX.unpack(prefix)
+    return file_bytes > len(MAGIC) + PREFIX.size + head_bytes + body_bytes + DIGEST_BYTES
+
+
 class _Invalid(Exception):
     """Why a record doesn't count."""
 

@@ -74,7 +74,7 @@ def describe(opened: Checkpoint, identifier: str, path: Path) -> SessionRecord:
     facts = side_file.facts_of(path, own_stamp)
     title, created_at = _identity(opened, identifier, facts.created_at)
     decided = marks.read(path)
-    found = find_journal(path, own_stamp, verify=False).live
+    found = _journal_with_records(path, own_stamp)
     records = found.records if found else ()
     last_used = max([header.last_used, *(record.at for record in records)])
     return SessionRecord(
@@ -145,6 +145,16 @@ def find_journal(path: Path, own_stamp: str, *, verify: bool) -> FoundJournal:
             return _judged(file, path, own_stamp, verify)
     except JournalError as error:
         return _left_out(error)
+
+
+def _journal_with_records(path: Path, own_stamp: str) -> Journal | None:
+    try:
+        with journal_state.opened(path) as file:
+            if file is None or not journal.has_records(file):
+                return None
+            return _judged(file, path, own_stamp, verify=False).live
+    except JournalError:
+        return None
 
 
 def _judged(file: BinaryIO | None, path: Path, own_stamp: str, verify: bool) -> FoundJournal:

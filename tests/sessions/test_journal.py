@@ -263,3 +263,10 @@ def test_rows_of_both_types_count_their_bytes() -> None:
     assert journal.Rows("a", "<f2", 0, (3, 2)).n_bytes == 12
     assert journal.Rows("a", "<f4", 0, (3, 2)).n_bytes == 24
     assert np.dtype("<f2") == np.float16
+
+
+def test_whether_there_are_records_is_told_without_reading_them(data: bytes, path: Path) -> None:
+    first = journal.scan(io.BytesIO(data)).records[0]
+    base_end = first.body - 16 - len(journal.pack_head(first.head()))
+    for n_bytes in range(len(data)):
+        assert journal.has_records(io.BytesIO(data[:n_bytes])) == (n_bytes > base_end)
