@@ -17,7 +17,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -46,10 +46,12 @@ class Row:
     save_rate: float
     write_rate: float  # of the disk
     save_share: float  # save beside the disk's writing
+    save_cpu_s: float  # of all cores: what it takes when others use the machine too
     load_s: float
     load_rate: float
     read_rate: float
     load_share: float
+    load_cpu_s: float
     prefill_ratio: float  # the prefill's seconds beside the load's
     append_bytes: int
     append_s: float
@@ -80,14 +82,15 @@ def measure(
 def table(rows: list[Row]) -> str:
     """Return the table for people."""
     head = (
-        "| tokens | .kv MB | save s | MB/s | of disk | load s | MB/s | of disk | prefill/load "
+        "| tokens | .kv MB | save s (cpu) | MB/s | of disk | load s (cpu) | MB/s | of disk "
+        "| prefill/load "
         "| append MiB | s | export of .kv | export s | import s |"
     )
     lines = [head, "|" + "--:|" * 14]
     for row in rows:
         lines.append(
-            f"| {row.tokens:,} | {row.kv_bytes / 1e6:,.1f} | {row.save_s:.2f} "
-            f"| {row.save_rate:,.0f} | {row.save_share:.0%} | {row.load_s:.2f} "
+            f"| {row.tokens:,} | {row.kv_bytes / 1e6:,.1f} | {row.save_s:.2f} ({row.save_cpu_s:.2f}) "
+            f"| {row.save_rate:,.0f} | {row.save_share:.0%} | {row.load_s:.2f} ({row.load_cpu_s:.2f}) "
             f"| {row.load_rate:,.0f} | {row.load_share:.0%} | {row.prefill_ratio:.0f}x "
             f"| {row.append_bytes / 2**20:.1f} | {row.append_s:.2f} | {row.export_ratio:.3f} "
             f"| {row.export_s:.2f} | {row.import_s:.2f} |"
@@ -107,10 +110,11 @@ def _measure(n_tokens: int, rounds: int, place: Path, progress: Callable[[str], 
     text = secrets.token_hex(n_tokens * _TEXT_BYTES_A_TOKEN // 2).encode()
     store = SessionStore(place / "kvcache")
     write_s, save_s, read_s, load_s = [], [], [], []
+    save_cpu_s, load_cpu_s = [], []
     for n in range(rounds):
         progress(f"{n_tokens} tokens: round {n + 1} of {rounds}")
         saved = None
-        with _timed(save_s):
+        with _timed(save_s, save_cpu_s):
             saved = store.save(state, text, title="bench", created_at=1, meta=_META)
         plain = place / "plain"
         write_s.append(_write_plain(plain, saved.n_bytes))
@@ -118,7 +122,7 @@ def _measure(n_tokens: int, rounds: int, place: Path, progress: Callable[[str], 
         read_s.append(_read_plain(plain))
         plain.unlink()
         _drop(saved.path)
-        with _timed(load_s):
+        with _timed(load_s, load_cpu_s):
             restored = store.restore(saved.id)
         assert restored.state.tokens == state.tokens
     progress(f"{n_tokens} tokens: append and export")
@@ -145,10 +149,12 @@ def _measure(n_tokens: int, rounds: int, place: Path, progress: Callable[[str], 
         save_rate=_rate(size, save_s),
         write_rate=_rate(size, write_s),
         save_share=median(w / s for w, s in zip(write_s, save_s, strict=True)),
+        save_cpu_s=median(save_cpu_s),
         load_s=median(load_s),
         load_rate=_rate(size, load_s),
         read_rate=_rate(size, read_s),
         load_share=median(r / s for r, s in zip(read_s, load_s, strict=True)),
+        load_cpu_s=median(load_cpu_s),
         prefill_ratio=n_tokens / PREFILL_TOKENS_PER_S / median(load_s),
         append_bytes=append_bytes,
         append_s=append_s[0],
@@ -160,10 +166,12 @@ def _measure(n_tokens: int, rounds: int, place: Path, progress: Callable[[str], 
 
 
 @contextlib.contextmanager
-def _timed(seconds: list[float]):
-    start = time.perf_counter()
+def _timed(seconds: list[float], cpu_seconds: list[float] | None = None) -> Iterator[None]:
+    start, cpu_start = time.perf_counter(), time.process_time()
     yield
     seconds.append(time.perf_counter() - start)
+    if cpu_seconds is not None:
+        cpu_seconds.append(time.process_time() - cpu_start)
 
 
 def _rate(n_bytes: int, seconds: list[float]) -> float:
