@@ -89,8 +89,9 @@ def table(rows: list[Row]) -> str:
     lines = [head, "|" + "--:|" * 14]
     for row in rows:
         lines.append(
-            f"| {row.tokens:,} | {row.kv_bytes / 1e6:,.1f} | {row.save_s:.2f} ({row.save_cpu_s:.2f}) "
-            f"| {row.save_rate:,.0f} | {row.save_share:.0%} | {row.load_s:.2f} ({row.load_cpu_s:.2f}) "
+            f"| {row.tokens:,} | {row.kv_bytes / 1e6:,.1f} "
+            f"| {row.save_s:.2f} ({row.save_cpu_s:.2f}) | {row.save_rate:,.0f} "
+            f"| {row.save_share:.0%} | {row.load_s:.2f} ({row.load_cpu_s:.2f}) "
             f"| {row.load_rate:,.0f} | {row.load_share:.0%} | {row.prefill_ratio:.0f}x "
             f"| {row.append_bytes / 2**20:.1f} | {row.append_s:.2f} | {row.export_ratio:.3f} "
             f"| {row.export_s:.2f} | {row.import_s:.2f} |"
