@@ -5,9 +5,12 @@ a choice of rows was turned over by the last bit, in the long one, does a logit 
 """
 
 import dataclasses
+import hashlib
 import io
 import json
 import lzma
+import stat
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -184,3 +187,34 @@ def test_files_of_a_server_are_passed_over(c_file, tmp_path, reason) -> None:
     untitled(c_file, tmp_path / "kv", reason=reason, tool_map=[("call_1", b"<x>")])
     store = SessionStore(tmp_path / "kv")
     assert store.list() == [] and store.damaged == ()
+
+
+def test_our_session_has_all_that_the_c_program_asks_for(c_file, tmp_path) -> None:
+    """Its checklist, read from the bytes alone; the shapes here are those of the tiny model."""
+    with opened(c_file) as found:
+        state, text = found.state(found.text()), found.text()
+    saved = SessionStore(tmp_path / "kv").save(
+        state, text, title=" Größe  prüfen\n", created_at=1_779_800_000, meta=SessionMeta("/x", "m")
+    )
+    data = saved.path.read_bytes()
+    magic, version, quant, reason, flags, model, tokens, hits, ctx, revision, zeros = struct.unpack(
+        "<3sBBBBBIIIB3s", data[:24]
+    )
+    created, used, n_payload, n_text = struct.unpack("<QQQI", data[24:52])
+    assert (magic, version, revision, zeros) == (b"KVC", 1, 2, bytes(3))
+    assert (reason, flags, model, hits) == (6, 8, 0, 0) and quant in (2, 4)
+    assert data[52 : 52 + n_text] == text
+    payload = data[52 + n_text : 52 + n_text + n_payload]
+    words = struct.unpack("<13I", payload[:52])
+    assert words[:3] == (0x34565344, 2, ctx) and words[7] == tokens == len(state.tokens)
+    assert words[5] == 128 and words[12] == min(tokens, 128) and words[6] == ctx // 4 + 2
+    title = "Größe prüfen".encode()
+    assert data[52 + n_text + n_payload :] == struct.pack("<I", len(title)) + title
+    assert saved.path.stem == hashlib.sha1(title + struct.pack("<Q", created)).hexdigest()
+    assert created == 1_779_800_000 and used >= created
+    assert stat.S_IMODE(saved.path.stat().st_mode) == 0o600
+    # Besides words 1 and 3, the payload is the one that the C program wrote, and so are its sizes.
+    with opened(c_file) as found:
+        start = found.envelope.payload_offset
+    theirs = c_file.data[start : start + n_payload]
+    assert payload[16:] == theirs[16:] and payload[8:12] == theirs[8:12]
