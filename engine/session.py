@@ -122,18 +122,8 @@ class Session:
                 self.rewind(reused)
             except RewindError:  # a cache that forgets can always start again
                 self.rewind(0)
-                reused, to_do = 0, len(tokens)
-        done = 0
-        while done < to_do:
-            if cancel is not None and cancel.is_set():
-                break
-            start = reused + done
-            chunk = tokens[start : start + self._chunk_tokens]
-            self._forward(chunk)
-            done += len(chunk)
-            if progress is not None:
-                progress(done, to_do)
-        return SyncReport(reused, done, time.perf_counter() - started, cancelled=done < to_do)
+                reused = 0
+        return self._append(tokens[reused:], reused, started, progress, cancel)
 
     def extend(
         self,
@@ -141,8 +131,34 @@ class Session:
         progress: SyncProgress | None = None,
         cancel: Event | None = None,
     ) -> SyncReport:
-        """Append tokens; see ``sync``."""
-        return self.sync([*self.tokens, *tokens], progress, cancel)
+        """Append tokens; see ``sync``. The time does not depend on how many there are already."""
+        started = time.perf_counter()
+        tokens = [int(token) for token in tokens]
+        if not self._are_known(tokens):
+            raise ValueError(f"a token id is outside of 0 to {self._model.n_vocab - 1}")
+        self._consume_pending()
+        self._check_room(len(self._tokens) + len(tokens))
+        return self._append(tokens, len(self._tokens), started, progress, cancel)
+
+    def _append(
+        self,
+        tokens: Sequence[int],
+        reused: int,
+        started: float,
+        progress: SyncProgress | None,
+        cancel: Event | None,
+    ) -> SyncReport:
+        done = 0
+        while done < len(tokens):
+            if cancel is not None and cancel.is_set():
+                break
+            chunk = tokens[done : done + self._chunk_tokens]
+            self._forward(chunk)
+            done += len(chunk)
+            if progress is not None:
+                progress(done, len(tokens))
+        seconds = time.perf_counter() - started
+        return SyncReport(reused, done, seconds, cancelled=done < len(tokens))
 
     def rewind(self, n_tokens: int) -> None:
         """Forget every token after the first ``n_tokens``.

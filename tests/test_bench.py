@@ -57,9 +57,13 @@ def test_state_is_restored_between_frontiers():
 
         def spied():
             session = new_session()
-            sync = session.sync
-            session.sync = lambda tokens, *more: seen.append(sync(tokens, *more)) or seen[-1]
+            for name in ("sync", "extend"):
+                spy(session, name)
             return session
+
+        def spy(session, name):
+            call = getattr(session, name)
+            setattr(session, name, lambda *given: seen.append(call(*given)) or seen[-1])
 
         engine.new_session = spied
         bench.EngineRunner(engine).run(list(range(1, 21)), [8, 20], 3)
