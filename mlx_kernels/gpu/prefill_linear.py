@@ -15,7 +15,7 @@ from mlx_kernels.gpu.planar_weight import PlanarWeight
 from mlx_kernels.gpu.tf32 import round_to_tf32
 from mlx_kernels.gpu.tile_launches import halves, tile_product
 
-MAX_TILE_ROWS = 192  # positions up to which the tile product is faster
+MAX_TILE_ROWS = 512  # positions up to which the tile product is faster
 _TILE_ROWS = (16, 32, 64)
 _MOST_VALUES = 64 << 20  # of a matrix that are decoded at a time: 256 MB
 
