@@ -101,7 +101,12 @@ class Landlock:
             "user": policy.run_as,
             "file_bytes": policy.limits.file_bytes,
         }
-        yield Launch(arguments, marshal.dumps(job))
+        before = _shared_memory()
+        try:
+            yield Launch(arguments, marshal.dumps(job))
+        finally:
+            user = policy.run_as[0] if policy.run_as is not None else os.geteuid()
+            _clear_shared_memory(before, user)
 
     def hint(self, reason: str) -> str:
         """There is nothing to switch on: the kernel was asked before."""
@@ -139,6 +144,39 @@ def _python() -> str:
 def _code() -> CodeType:
     """The launcher, compiled: as trustworthy as this process, whatever becomes of the file."""
     return compile(_SOURCE + _START, "landlock_launcher", "exec")
+
+
+def _shared_memory() -> set[str]:
+    try:
+        return set(os.listdir("/dev/shm"))
+    except OSError:
+        return set()
+
+
+def _clear_shared_memory(before: set[str], user: int) -> None:
+    """Remove what the command left in /dev/shm, unless another program uses it."""
+    for name in _shared_memory() - before:
+        path = f"/dev/shm/{name}"
+        try:
+            if os.lstat(path).st_uid == user and not _is_used(path):
+                os.unlink(path)
+        except OSError:
+            pass
+
+
+def _is_used(path: str) -> bool:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/maps", encoding="utf-8", errors="replace") as file:
+                    if path in file.read():
+                        return True
+                for fd in os.listdir(f"/proc/{name}/fd"):
+                    if os.readlink(f"/proc/{name}/fd/{fd}") == path:
+                        return True
+            except OSError:
+                continue
+    return False
 
 
 # Read when this module is imported, before a command could change the file in its workspace. Not
