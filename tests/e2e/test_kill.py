@@ -87,7 +87,7 @@ def _wait_for(process: subprocess.Popen[str], phase: str) -> list[str]:
         seen.append(event["type"])
         n_finished += event["type"] == "tool_finished"
         is_there = {
-            "prefill": n_finished == 1 and event.get("phase") == "prefill",
+            "prefill": n_finished == 2 and event.get("phase") == "prefill",
             "generating": n_finished == 1 and event["type"] == "generation_progress",
             "tool": event.get("phase") == "tool" and event.get("detail") == "bash",
             "step kept": n_finished == 2,

@@ -14,12 +14,14 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tools.errors import SandboxUnavailable
 from tools.sandbox.scan import WorkspaceScan, scan_workspace
+
+_UNKNOWN = 0  # no folder has this inode
 
 
 @contextmanager
@@ -32,9 +34,12 @@ def scanned_and_masked(root: Path, *, creates: bool = True) -> Iterator[Workspac
     with _register_of(root) as (register, users):
         created = _load(register)
         scan = scan_workspace(root)
-        for mask in scan.masks if creates else ():
-            created += _create(root, mask)
-            _store(register, created)  # at once: a kill may come at any time
+        if creates and scan.masks:
+            # Before and after: a kill may come at any time.
+            _store(register, [*created, *_planned(root, scan.masks)])
+            for mask in scan.masks:
+                created += _create(root, mask)
+            _store(register, created)
         fcntl.flock(users, fcntl.LOCK_SH)
         fcntl.flock(register, fcntl.LOCK_UN)
         try:
@@ -83,10 +88,21 @@ def _register_folder() -> Path:
     return folder
 
 
+def _planned(root: Path, masks: Iterable[Path]) -> list[tuple[str, int]]:
+    """Return the folders that do not exist yet; their inode is not known."""
+    paths = dict.fromkeys(path for mask in masks for path in _folders(root, mask))
+    return [(str(path), _UNKNOWN) for path in paths if not os.path.lexists(path)]
+
+
+def _folders(root: Path, mask: Path) -> list[Path]:
+    """Return a mask with its parents inside the workspace, the outermost first."""
+    parents = [path for path in mask.parents if path != root and path.is_relative_to(root)]
+    return [*reversed(parents), mask]
+
+
 def _create(root: Path, mask: Path) -> list[tuple[str, int]]:
     created = []
-    parents = [path for path in mask.parents if path != root and path.is_relative_to(root)]
-    for path in (*reversed(parents), mask):
+    for path in _folders(root, mask):
         # Not through a link: a command that runs at the same time may put one there.
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -102,7 +118,7 @@ def _create(root: Path, mask: Path) -> list[tuple[str, int]]:
 
 def _remove_if_ours(path: str, inode: int) -> None:
     try:
-        if os.lstat(path).st_ino == inode:
+        if inode in (_UNKNOWN, os.lstat(path).st_ino):
             os.rmdir(path)  # fails, as it should, when somebody put something in
     except OSError:
         return
@@ -117,14 +133,15 @@ def _is_last(users: int) -> bool:
 
 
 def _load(register: int) -> list[tuple[str, int]]:
-    data = os.pread(register, 1 << 20, 0)
+    line, _, _ = os.pread(register, 1 << 20, 0).partition(b"\n")
     try:
-        return [(str(path), int(inode)) for path, inode in json.loads(data or b"[]")]
+        return [(str(path), int(inode)) for path, inode in json.loads(line or b"[]")]
     except ValueError:
         return []
 
 
 def _store(register: int, entries: list[tuple[str, int]]) -> None:
-    data = json.dumps(entries).encode("utf-8")
-    os.ftruncate(register, 0)
+    data = json.dumps(entries).encode("utf-8") + b"\n"
+    # The first line counts, so that it is whole at every moment: nothing is cut off before.
     os.pwrite(register, data, 0)
+    os.ftruncate(register, len(data))
