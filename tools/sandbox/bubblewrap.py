@@ -32,9 +32,9 @@ class Bubblewrap:
         """Translate the policy; the payload is the system call filter."""
         program = find_trusted("bwrap", policy.root)
         yield Launch(
-            lambda payload, status: [
+            lambda payload, status, is_gated: [
                 program,
-                *bwrap_arguments(policy, shell, command, payload, status),
+                *bwrap_arguments(policy, shell, command, payload, status, is_gated=is_gated),
             ],
             assemble_filter(),
         )

@@ -81,7 +81,7 @@ class Landlock:
         environment = dict(policy.environment)
         environment |= {"HOME": f"{temporary}/home", "TMPDIR": temporary}
 
-        def arguments(payload: int, status: int) -> list[str]:
+        def arguments(payload: int, status: int, is_gated: bool) -> list[str]:
             return [_python(), "-I", "-S", "-c", _BOOT.format(fd=payload), str(status)]
 
         job = {

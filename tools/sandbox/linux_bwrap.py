@@ -23,10 +23,18 @@ _LAUNCH = (
     "ulimit -c 0; ulimit -f {blocks}; echo 1000 2>/dev/null >/proc/self/oom_score_adj; "
     'exec "$0" -c "$1"'
 )
+# Before that: nothing runs until the program that started it says that it is still there.
+_GATE = "read -r _ || exit 125; exec </dev/null; "
 
 
 def bwrap_arguments(
-    policy: SandboxPolicy, shell: str, command: str, seccomp_fd: int, status_fd: int
+    policy: SandboxPolicy,
+    shell: str,
+    command: str,
+    seccomp_fd: int,
+    status_fd: int,
+    *,
+    is_gated: bool = False,
 ) -> list[str]:
     """Return bubblewrap's arguments, without its own name.
 
@@ -36,6 +44,7 @@ def bwrap_arguments(
         command: the text the shell runs.
         seccomp_fd: descriptor from which bubblewrap reads the system call filter.
         status_fd: descriptor to which it writes the id of the first process and the exit code.
+        is_gated: the command begins with a line on its standard input, which is empty after that.
     """
     limits = policy.limits
     arguments = [*_NAMESPACES, "--new-session", "--die-with-parent", "--cap-drop", "ALL"]
@@ -73,7 +82,8 @@ def bwrap_arguments(
         arguments += ["--remount-ro", str(path)]
     arguments += ["--chdir", str(policy.root)]
     arguments += ["--seccomp", str(seccomp_fd), "--json-status-fd", str(status_fd)]
-    launch = _LAUNCH.format(blocks=limits.file_bytes // 1024)
+    gate = _GATE if is_gated else ""
+    launch = gate + _LAUNCH.format(blocks=limits.file_bytes // 1024)
     return [*arguments, "--", shell, "-c", launch, shell, command]
 
 

@@ -18,7 +18,9 @@ class Launch:
     ``{"exit-code": N}`` how it ended (128 + signal number when a signal ended it).
     """
 
-    arguments: Callable[[int, int], list[str]]  # (payload fd, status fd) -> program and arguments
+    # (payload fd, status fd, is gated) -> program and arguments. Gated: the command waits for a
+    # line on its standard input. A supervisor is never asked for that: it watches its own parent.
+    arguments: Callable[[int, int, bool], list[str]]
     payload: bytes
 
 

@@ -1,5 +1,6 @@
 """One started command: its processes, its output, its end."""
 
+import contextlib
 import json
 import os
 import select
@@ -19,6 +20,7 @@ OnBytes = Callable[[bytes], object]
 _POLL_S = 0.05  # how late a cancel may be seen
 _KILL_WAIT_S = 5.0  # the kernel ends a namespace in milliseconds; a full machine may need longer
 _READ_BYTES = 65536
+_GATE_WAIT_S, _GATE_POLL_S = 0.5, 0.0005
 
 
 class Running:
@@ -31,8 +33,10 @@ class Running:
         status: int,
         policy: SandboxPolicy,
         is_supervisor: bool,
+        gate: int = -1,
     ) -> None:
         self._process = process
+        self._gate = gate  # a line written there lets the command begin; -1 when it has begun
         self._output = output  # -1 when the command writes to our own streams
         self._status = status
         self._limits = policy.limits
@@ -70,13 +74,15 @@ class Running:
         output, output_in = (-1, -1) if is_attached else os.pipe2(os.O_CLOEXEC)
         status, status_in = os.pipe2(os.O_CLOEXEC)
         user, group = (None, None) if is_supervisor else policy.run_as or (None, None)
-        arguments = launch.arguments(payload, status_in)
+        is_gated = not is_attached and not is_supervisor
+        gate_out, gate = os.pipe2(os.O_CLOEXEC) if is_gated else (-1, -1)
+        arguments = launch.arguments(payload, status_in, is_gated)
         try:
             os.write(payload, launch.payload)
             os.lseek(payload, 0, os.SEEK_SET)
             process = subprocess.Popen(
                 arguments,
-                stdin=None if is_attached else subprocess.DEVNULL,
+                stdin=gate_out if is_gated else None if is_attached else subprocess.DEVNULL,
                 stdout=None if is_attached else output_in,
                 stderr=None if is_attached else output_in,
                 cwd="/",
@@ -89,17 +95,17 @@ class Running:
                 extra_groups=None if user is None else [],
             )
         except OSError as error:
-            for fd in (output, status):
+            for fd in (output, status, gate):
                 if fd >= 0:
                     os.close(fd)
             raise SandboxUnavailable(
                 f"{arguments[0]} could not be started: {error.strerror}", "Run doctor for details."
             ) from error
         finally:
-            for fd in (payload, output_in, status_in):
+            for fd in (payload, output_in, status_in, gate_out):
                 if fd >= 0:
                     os.close(fd)
-        running = cls(process, output, status, policy, is_supervisor)
+        running = cls(process, output, status, policy, is_supervisor, gate)
         try:
             yield running
         finally:
@@ -176,6 +182,30 @@ class Running:
         except ProcessLookupError:
             return  # it has ended already, and with it everything in its namespace
         self._watch = TreeWatch(pid, self._limits)
+        self._open_gate(pid)
+
+    def _open_gate(self, pid: int) -> None:
+        """Let the command begin, now that the kernel ends it with us.
+
+        Until the first process has asked for that, a kill of this program would leave it running.
+        It has when it has a child. A kill before is noticed by the command itself: it waits for a
+        line that never comes.
+        """
+        if self._gate < 0:
+            return
+        deadline = time.monotonic() + _GATE_WAIT_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+                    if file.read(1):
+                        break
+            except OSError:
+                break  # it has ended, or this kernel does not tell
+            time.sleep(_GATE_POLL_S)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._gate, b"\n")
+        os.close(self._gate)
+        self._gate = -1
 
     def _learn_first(self) -> None:
         """Wait until the first process in the sandbox is known, or there will be none.
@@ -214,7 +244,7 @@ class Running:
 
     def _end(self) -> None:
         self._kill()
-        for fd in (self._output, self._status, self._first_fd):
+        for fd in (self._output, self._status, self._first_fd, self._gate):
             if fd >= 0:
                 os.close(fd)
 
