@@ -1,6 +1,5 @@
 """What the turns changed in the files, and the commands that take it back."""
 
-import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -25,8 +24,6 @@ class FileHistory:
             workspace: its real path names the folder of the log.
             stream: where events go.
         """
-        with contextlib.suppress(OSError):  # told when a change cannot be kept
-            paths.make_private(paths.ds4_folder())
         self.log = UndoLog(undo_folder(workspace), workspace)
         self._stream = stream
         self._begun = self.log.mark()

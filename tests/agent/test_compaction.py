@@ -120,7 +120,7 @@ def test_second_compaction_keeps_the_messages_of_the_first(open_rig) -> None:
 
 @pytest.mark.parametrize("phase_detail", ["", "reading the summary"])
 def test_interrupted_compaction_leaves_the_conversation_as_it_was(open_rig, phase_detail) -> None:
-    rig = open_rig([LONG[:1500], LONG[:600], "Here."], delay_s=0.002)
+    rig = open_rig([LONG, LONG[:600], "Here."], delay_s=0.001)
     rig.ready()
     rig.turn("a message")
     rig.wait_idle()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tools.undo.private_folder import make_private_folder
 from tools.undo.state import State
 
 Changes = dict[str, tuple[State | None, State | None]]
@@ -94,7 +95,7 @@ class Journal:
         self._n_bytes = self._path.stat().st_size
 
     def _append(self, line: dict[str, Any]) -> None:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._path.parent)
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             size = os.fstat(fd).st_size

@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Container
 from pathlib import Path
 
+from tools.undo.private_folder import make_private_folder
+
 _SHRUNK, _PLAIN = b"z", b"-"  # the first byte of a kept file
 _SAMPLE_BYTES = 4096  # what does not shrink here, an archive or an image, is kept as it is
 _LEVEL = 1  # source shrinks to a third at several hundred MB a second
@@ -33,7 +35,7 @@ class ObjectStore:
         if not path.exists():
             if not path.parent.exists():
                 for folder in (self._folder.parent, self._folder, path.parent):
-                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    make_private_folder(folder)
             temporary = path.with_name(f".{secrets.token_hex(6)}.tmp")
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(fd, "wb") as file:

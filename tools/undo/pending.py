@@ -11,6 +11,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.undo.private_folder import make_private_folder
 from tools.undo.snapshot import Snapshot
 from tools.undo.state import State
 
@@ -41,7 +42,7 @@ class Pending:
         """Keep what would be lost."""
         if self._fd < 0:
             for folder in (self._folder.parent, self._folder):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private_folder(folder)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._fd = os.open(self._path, flags, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
