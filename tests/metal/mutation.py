@@ -58,14 +58,17 @@ class Text:
     launches: list[Launch] = field(default_factory=list)
 
     def launches_for(self, mutant: Mutant) -> list[int]:
-        """Those that reach its line, most often first, of each kernel one and then the next; of all
-        launches when it makes no code."""
+        """Those that reach its line, most often first, of each kernel and template one and then the
+        next; of all launches when it makes no code."""
         line = mutant.line
         has_code = any(line in counts for counts in self.counts)
-        by_kernel: dict[str, list[int]] = {}
+        by_kernel: dict[tuple, list[int]] = {}
         for i, counts in enumerate(self.counts):
             if counts.get(line) or not has_code:
-                by_kernel.setdefault(self.launches[i].kernel.name, []).append(i)
+                launch = self.launches[i]
+                # Values of a template choose the way through a text as much as its kernel does.
+                key = (launch.kernel.name, tuple(launch.arguments["template"]))
+                by_kernel.setdefault(key, []).append(i)
         for launches in by_kernel.values():
             launches.sort(key=lambda i: -self.counts[i].get(line, 0))
         in_turn = zip_longest(*by_kernel.values())

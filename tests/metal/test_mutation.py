@@ -53,7 +53,7 @@ def test_key_of_a_mutant_stays_when_other_lines_change() -> None:
 
 def test_sample_of_mutants_is_found() -> None:
     """A dozen, spread over the text of a kernel; all of them are run by the slow test."""
-    names = ("matvec Q8_0", "matvec F16", "matvec IQ2_XXS")
+    names = ("matvec Q8_0", "matvec F16", "matvec IQ2_XXS", "matvec Q5_K")
     cases = [case for case in all_cases() if case.name.startswith(names)]
     assert len(cases) >= len(names)
     text = {"packed_matvec.metal": mutation.project_texts()["packed_matvec.metal"]}
