@@ -39,6 +39,7 @@ async def test_a_turn_with_a_change_that_was_approved_is_saved_and_resumed(tmp_p
 
     again = AgentApp(AgentWorker(open_engine, settings, Start(resume_id=app.resume_id[:8])))
     async with again.run_test(size=(100, 40)) as pilot:
-        await until_shown(pilot, "▌ Write a.txt", "✓ write", "+hello", "It is written.", "nothing read again")
+        shown = ("▌ Write a.txt", "✓ write", "+hello", "It is written.", "nothing read again")
+        await until_shown(pilot, *shown)
         await pilot.press("ctrl+d")
         await until(pilot, lambda: again.controller.is_closed)
