@@ -87,6 +87,9 @@ def _newline_at(text: str, start: int, end: int, new: str) -> str:
     return "\r\n" if at > 0 and text[at - 1] == "\r" else "\n"
 
 
+_TELLING_CHARS = 16  # of a new text that is found in the file: shorter ones are there by chance
+
+
 def _n_lines(text: str) -> int:
     return text.count("\n") + (text != "" and not text.endswith("\n"))
 
@@ -94,7 +97,9 @@ def _n_lines(text: str) -> int:
 def _miss(relative: str, text: str, old: str, new: str) -> ToolError:
     """Explain why ``old`` was not found, with the place that is most like it."""
     flat_new = new.replace("\r\n", "\n")
-    place = text.replace("\r\n", "\n").find(flat_new) if flat_new.strip() else -1
+    # A word or two stands in any file: that says nothing of this edit.
+    is_telling = len(flat_new.strip()) >= _TELLING_CHARS
+    place = text.replace("\r\n", "\n").find(flat_new) if is_telling else -1
     if place >= 0:
         line = line_number(text.replace("\r\n", "\n"), place)
         return ToolError(

@@ -193,3 +193,9 @@ def test_random_distortions_change_only_the_target(toolbox: Toolbox, root: Path,
         assert after[:first] == lines[:first]
         assert after[first].strip() == "done()"
         assert after[first + 1 :] == [*lines[last + 1 :], ""]
+
+
+def test_short_new_text_that_stands_somewhere_is_no_sign_of_an_applied_edit(root, toolbox) -> None:
+    (root / "calc.py").write_text("def add(a, b):\n    return a - b\n", encoding="utf-8")
+    missed = toolbox.run("edit", {"path": "calc.py", "old": "subtract", "new": "add"})
+    assert not missed.ok and "applied already" not in missed.text
