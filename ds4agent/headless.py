@@ -152,6 +152,8 @@ class _Run:
                 self._worker.send(Quit() if self._was_interrupted else Submit(self._prompt))
             case TurnStarted() if self._was_interrupted:
                 self._worker.interrupt()  # the interrupt came just before there was a turn
+            case PhaseChanged(Phase.GENERATING):
+                self._text = ""  # another answer begins
             case TextDelta(text):
                 self._text += text
             case ToolCallReady():
@@ -189,6 +191,8 @@ class _Run:
         elif self._format == "text" and isinstance(event, TextDelta):
             self._write(self._out, event.text)
         match event:
+            case PhaseChanged(Phase.GENERATING):
+                self._end_line()
             case Notice(text):
                 self._tell(text)
             case ToolFinished() if self._format == "text":

@@ -254,3 +254,10 @@ def test_full_disk_behind_the_output_is_one_line_and_saves(program, isolated_hom
     assert done.returncode == 1
     assert done.stderr == "ds4-agent: cannot write the output: No space left on device\n"
     assert [path for path in isolated_home.rglob("*.kv") if len(path.stem) == 40]
+
+
+def test_result_is_the_last_answer_alone(program) -> None:
+    done = program.run(["I will look.", "It says alpha."], "-p", "what?", "--output-format", "json")
+    assert objects(done.stdout)[0]["result"] == "It says alpha."
+    text = program.run(["I will look.", "It says alpha."], "-p", "what?", "--no-save")
+    assert text.stdout == "I will look.\nIt says alpha.\n"

@@ -31,6 +31,7 @@ from ds4agent.agent.prompt import reminder
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.events import (
     MessageDelivered,
+    Mode,
     Notice,
     Outcome,
     Phase,
@@ -149,16 +150,23 @@ class Turn:
         if self._is_small:
             self._reminder = reminder(text)
         for n_rounds in range(1, self._settings.max_rounds + 1):
-            answer = self._answer(in_words=self._is_small and n_rounds > SMALL_MODEL_ROUNDS)
+            in_words = self._is_small and n_rounds > SMALL_MODEL_ROUNDS
+            answer = self._answer(in_words=in_words)
             if self._is_going_in_circles(answer):
                 if not self._take_back(answer):
                     return self._report(_Stop(Outcome.INTERRUPTED, "interrupted"))
+                in_words = True
                 answer = self._answer(in_words=True)
             if not answer.calls and not answer.malformed:
                 self._conversation.commit()
-                if n_rounds < self._settings.max_rounds and self._is_nudged(answer, text):
-                    continue
-                return self._report(self._reason_to_end(answer))
+                may_go_on = not in_words and n_rounds < self._settings.max_rounds
+                told = self._nudge(answer, text) if may_go_on else ""
+                if not told:
+                    return self._report(self._reason_to_end(answer))
+                self._stream.emit(Notice(f"The model stopped without a call; it was told: {told}"))
+                if not self._prefill_and_open(self._conversation.render([User(told)])):
+                    return self._report(_Stop(Outcome.INTERRUPTED, "interrupted"))
+                continue
             stop = self._results(answer, is_last=n_rounds == self._settings.max_rounds)
             if stop is not None:
                 return self._report(stop)
@@ -212,17 +220,25 @@ class Turn:
         self._meter.count_prefill(self._conversation.feed(close))
         self._has_open_answer = False
 
-    def _is_nudged(self, answer: Answer, task: str) -> bool:
-        """Ask a model that stopped too early to go on, once; True when it was asked."""
-        if self._was_nudged or answer.end is not End.STOPPED or not self._conversation.tools:
-            return False
-        told = nudge(answer.text, task, has_changed=self._has_changed, is_small=self._is_small)
-        message = self._conversation.render([User(told)]) if told else []
-        if not told or len(message) + self._answer_reserve > self._conversation.n_free:
-            return False
+    def _nudge(self, answer: Answer, task: str) -> str:
+        """Return what to tell a model that stopped too early, "" for nothing. Once in a turn."""
+        has_form = self._settings.answer_schema is not None  # then this is the answer
+        if self._was_nudged or has_form or answer.end is not End.STOPPED:
+            return ""
+        may_change = self._mailbox.mode is not Mode.PLAN
+        told = nudge(
+            answer.text,
+            task,
+            has_changed=self._has_changed,
+            is_small=self._is_small and may_change,
+        )
+        if not told or not self._conversation.tools:
+            return ""
+        needed = len(self._conversation.render([User(told)])) + self._answer_reserve
+        if needed > self._conversation.n_free:
+            return ""
         self._was_nudged = True
-        self._stream.emit(Notice(f"The model stopped without a call; it was told: {told}"))
-        return self._prefill_and_open(message)
+        return told
 
     def _reason_to_end(self, answer: Answer) -> _Stop | None:
         match answer.end:

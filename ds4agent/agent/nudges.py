@@ -33,7 +33,7 @@ def nudge(answer: str, task: str, *, has_changed: bool, is_small: bool) -> str:
         answer: the text of an answer without a call.
         task: the person's message.
         has_changed: a file was changed, or a command run, in this turn.
-        is_small: the model is one that often describes a change instead of making it.
+        is_small: the model often describes a change instead of making it, and may make one.
     """
     text = answer.strip()
     if not text:

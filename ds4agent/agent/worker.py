@@ -448,8 +448,9 @@ class AgentWorker:
         if conversation is None or not conversation.has_messages:
             self._stream.emit(Notice("There is nothing to compact yet"))
             return
-        self._saver.after_turn(conversation)
-        kept_id = conversation.id if conversation.is_saved and self._store is not None else ""
+        self._saver.before_another(conversation)  # what is not on disk must not be given up
+        is_kept = self._store is not None and not conversation.is_read_only
+        kept_id = conversation.id if is_kept else ""
         compaction = Compaction(
             conversation, self._stream, self._mailbox.cancel, self._archive.head_state
         )

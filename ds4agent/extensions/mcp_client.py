@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,9 +66,10 @@ class McpServers:
             self._running.append(
                 asyncio.run_coroutine_threadsafe(self._serve(settings, ready), self._loop)
             )
+        deadline = time.monotonic() + START_S  # they start side by side
         for settings, ready in started:
             try:
-                client, listed = _await(ready, START_S, cancel)
+                client, listed = _await(ready, max(0.0, deadline - time.monotonic()), cancel)
             except Exception as error:  # a server may fail in any way; none may end the program
                 _log.info("server %s", settings.name, exc_info=error)
                 problems.append(f"MCP server {settings.name} is left out: {one_line(_why(error))}")
@@ -174,7 +176,7 @@ def _await(
                 future.cancel()
                 if cancel.is_set():
                     raise _Interrupted("interrupted by the user") from None
-                raise TimeoutError(f"no answer in {seconds:.0f} s") from None
+                raise TimeoutError("it did not answer in time") from None
 
 
 def _log_file() -> TextIO:

@@ -22,6 +22,8 @@ from tomlkit.exceptions import TOMLKitError
 from ds4agent import paths
 from ds4agent.errors import ConfigError
 from ds4agent.permissions.rules import OwnedRule, Rule, Verdict
+from sessions.errors import CheckpointError
+from sessions.safe_file import plain_errors, staged
 
 _LARGEST_BYTES = 1 << 20  # a person's rules are some lines; more is no such file
 
@@ -111,20 +113,14 @@ class PermissionFile:
             raise ConfigError(f"{self.path}: {error}", error.hint) from error
 
     def _write(self, document: tomlkit.TOMLDocument) -> None:
-        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
+        text = tomlkit.dumps(document).encode("utf-8")
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(tomlkit.dumps(document))
-                file.flush()
-                os.fsync(descriptor)
-            os.replace(temporary, self.path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise ConfigError(
-                f"cannot write the rules to {self.path}: {error.strerror}", "Free or unlock it."
-            ) from error
+            with plain_errors("write the rules to", self.path), staged(self.path) as new:
+                new.file.write(text)
+                new.finish()
+                new.publish()
+        except CheckpointError as error:
+            raise ConfigError(str(error), error.hint) from error
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ from ds4agent.events import (
     TurnEnded,
     TurnStarted,
 )
+from sessions.errors import CheckpointError
 from tests.agent.conftest import call
 
 LONG = " ".join(f"Line {n} of the first file is done." for n in range(100))
@@ -196,3 +197,25 @@ def test_is_full_waits_for_growth_after_a_compaction(open_rig) -> None:
     conversation.compacted_tokens = conversation.n_tokens + n_more - 10
     assert not compaction.is_full(conversation, n_more)
     assert isinstance(rig.close(), Closed)
+
+
+def test_what_cannot_be_saved_is_not_given_up(open_rig, tmp_path, monkeypatch) -> None:
+    rig = open_rig([LONG, SUMMARY, "Here."], store_folder=tmp_path / "kv")
+    rig.ready()
+
+    def full(*arguments, **options):
+        raise CheckpointError("can't save the session: No space left on device", "Make room.")
+
+    monkeypatch.setattr("sessions.keeper.Keeper.fold", full)
+    monkeypatch.setattr("sessions.keeper.Keeper.append", full)
+    rig.turn("a message")
+    rig.wait_idle()
+    before = rig.live_text()
+    rig.send(Compact())
+    assert (
+        "cannot be saved, so it stays open"
+        in rig.wait(Notice, lambda notice: notice.level == "error").text
+    )
+    rig.wait_idle()
+    assert rig.live_text() == before
+    assert rig.turn("and now").outcome is Outcome.DONE

@@ -3,7 +3,7 @@
 import pytest
 
 from ds4agent.agent.nudges import GO_ON, NO_ANSWER, NOTHING_CHANGED, nudge
-from ds4agent.events import Notice, Outcome
+from ds4agent.events import Mode, Notice, Outcome
 from tests.agent.conftest import call
 
 
@@ -61,3 +61,46 @@ def test_nudge_never_comes_in_the_last_round(open_rig) -> None:
     rig.ready()
     assert rig.turn("look").outcome is Outcome.DONE
     assert GO_ON not in rig.said()
+
+
+SMALL = 1_500_000_000  # parameters
+
+
+def test_small_model_is_not_sent_to_change_files_in_plan_mode(open_rig) -> None:
+    rig = open_rig(["The bug is in line 3."], mode=Mode.PLAN, n_params=SMALL)
+    rig.ready()
+    assert rig.turn("Fix the bug in notes.txt.").outcome is Outcome.DONE
+    assert NOTHING_CHANGED not in rig.said()
+
+
+def test_answer_in_a_form_is_never_nudged(open_rig) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    rig = open_rig(['{"n": 4}', '{"n": 5}'], n_params=SMALL, answer_schema=schema)
+    rig.ready()
+    assert rig.turn("Write the number of lines.").outcome is Outcome.DONE
+    assert rig.texts() == '{"n": 4}'
+
+
+def test_model_that_was_made_to_answer_in_words_is_not_sent_back_to_calls(open_rig) -> None:
+    read = call("read", path="notes.txt")
+    rig = open_rig([read, read, "It says alpha.", "Never said."], n_params=SMALL)
+    rig.ready()
+    assert rig.turn("Change what notes.txt says.").outcome is Outcome.DONE
+    assert NOTHING_CHANGED not in rig.said()
+
+
+def test_interrupt_while_the_nudge_is_read_ends_the_turn_as_interrupted(open_rig) -> None:
+    rig = open_rig(["I will look.", "Never said."])
+    rig.ready()
+    conversation = rig.conversation
+    feed = conversation.feed
+
+    def feed_interrupted(tokens, *arguments):
+        if GO_ON in rig.engine.tokenizer.render(tokens).decode("utf-8", "replace"):
+            rig.worker.interrupt()
+        return feed(tokens, *arguments)
+
+    conversation.feed = feed_interrupted
+    assert rig.turn("look").outcome is Outcome.INTERRUPTED
+    rig.wait_idle()
+    assert rig.turn("and now?").outcome is Outcome.DONE
