@@ -18,6 +18,10 @@
 ``models``        finding a model file; ``models_cli`` its commands
 ``model_facts``   what is in a model file, and the memory that it needs
 ``pull``          fetching a model: ``download`` from the hub, ``packaged`` in parts, ``verify``
+``permissions``   rules about calls, and the file that keeps those of a project
+``extensions``    commands, hooks and servers that a person adds
+``evaluation``    agent tasks, run on a model
+``event_schema``  the JSON schema of the event stream
 ``doctor``        what a bug report needs; ``doctor_checks`` what it looks at
 ``bench``         measuring the agent
 """
@@ -32,7 +36,10 @@ __all__ = [
     "doctor_checks",
     "download",
     "errors",
+    "evaluation",
+    "event_schema",
     "events",
+    "extensions",
     "headless",
     "known_models",
     "model_facts",
@@ -40,6 +47,7 @@ __all__ = [
     "models_cli",
     "packaged",
     "paths",
+    "permissions",
     "plain",
     "pull",
     "requests",

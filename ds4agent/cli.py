@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 from ds4agent import paths
 from ds4agent.config import Config, load_config, show
 from ds4agent.errors import ConfigError, UsageError, explain, is_expected
-from ds4agent.events import Mode, Start
 from ds4agent.headless import FORMATS, run_headless
+from ds4agent.requests import Mode, Start
 
 _SUBCOMMANDS = ("config", "doctor", "eval", "models", "prompt", "sandbox", "sessions")
 _DEVICES = ("auto", "metal", "cuda", "cpu", "mlx-cpu")
@@ -298,8 +298,8 @@ def _schema(name: str | None) -> dict[str, Any] | None:
 
 def _screen(worker: Any, cwd: Path, opens_list: bool) -> int:
     from ds4agent.commands import COMMANDS, CommandTable
-    from ds4agent.events import ListSessions
     from ds4agent.extensions.markdown_commands import read_commands
+    from ds4agent.requests import ListSessions
     from ds4agent.tui.app import run_tui
 
     if opens_list:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ds4agent.errors import UsageError
-from ds4agent.events import (
+from ds4agent.requests import (
     Command,
     Compact,
     EditPermissions,

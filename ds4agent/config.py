@@ -18,8 +18,8 @@ from typing import Any
 
 from ds4agent import paths
 from ds4agent.errors import ConfigError
-from ds4agent.events import Mode
 from ds4agent.permissions.rules import OwnedRule, Rule, Verdict
+from ds4agent.requests import Mode
 
 # Not FULL: that is given on the command line only, for one run.
 _APPROVAL_WIDTH = {mode.value: i for i, mode in enumerate((Mode.PLAN, Mode.ASK, Mode.AUTO))}

@@ -1,4 +1,4 @@
-"""Everything the worker tells a screen, and everything a screen may ask of the worker.
+"""Everything the worker tells a screen. ``requests`` is what a screen may ask of the worker.
 
 Frozen data only: neither side ever touches the other's state.
 """
@@ -7,27 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ds4agent.requests import (  # noqa: F401  both sides in one place
-    Answer,
-    Command,
-    Compact,
-    EditPermissions,
-    Fork,
-    ListSessions,
-    Load,
-    Mode,
-    New,
-    Quit,
-    Redo,
-    Rewind,
-    Save,
-    SetMode,
-    ShowDiff,
-    Start,
-    Submit,
-    TakeBackQueued,
-    Undo,
-)
+from ds4agent.requests import Mode
 
 
 class Phase(StrEnum):

@@ -39,9 +39,7 @@ from ds4agent.events import (
     Outcome,
     Phase,
     PhaseChanged,
-    Quit,
     Ready,
-    Submit,
     TextDelta,
     ToolCallReady,
     ToolFinished,
@@ -49,6 +47,7 @@ from ds4agent.events import (
     TurnStarted,
     Usage,
 )
+from ds4agent.requests import Quit, Submit
 
 EXIT_CODES = {
     Outcome.DONE: 0,

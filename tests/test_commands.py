@@ -4,7 +4,7 @@ import pytest
 
 from ds4agent.commands import COMMANDS, CommandTable
 from ds4agent.errors import UsageError
-from ds4agent.events import ListSessions, Load, Mode, New, Quit, Save, SetMode
+from ds4agent.requests import ListSessions, Load, Mode, New, Quit, Save, SetMode
 
 TABLE = CommandTable()
 

@@ -10,8 +10,8 @@ from ds4agent.agent.settings import AgentSettings
 from ds4agent.agent.worker import AgentWorker
 from ds4agent.cli import main
 from ds4agent.event_schema import event_schema
-from ds4agent.events import Mode, Start
 from ds4agent.headless import run_headless
+from ds4agent.requests import Mode, Start
 from tests.fakes.scripted_model import scripted_engine
 
 CALL = '<tool_call>\n{"name": "list", "arguments": {"path": "."}}\n</tool_call>'

@@ -8,7 +8,6 @@ import pytest
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.events import (
     GenerationProgress,
-    Mode,
     ModeChanged,
     Notice,
     TextDelta,
@@ -16,6 +15,7 @@ from ds4agent.events import (
     ToolOutput,
 )
 from ds4agent.plain import PlainStream, one_line, plain, plain_event
+from ds4agent.requests import Mode
 
 CASES = [
     ("plain text\twith\nlines", "plain text\twith\nlines"),

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ds4agent.errors import ConfigError
-from ds4agent.events import Mode, PermissionEntry
+from ds4agent.events import PermissionEntry
 from ds4agent.permissions.file import PermissionFile
 from ds4agent.permissions.rules import OwnedRule, Rule, Verdict, judge
 from ds4agent.plain import one_line
+from ds4agent.requests import Mode
 from tools.base import Access
 
 _THIS_RUN = "this run"  # where a rule stands that no file keeps

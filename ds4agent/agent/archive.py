@@ -12,8 +12,9 @@ from ds4agent.agent.keeping import Keeping
 from ds4agent.agent.past_events import joined
 from ds4agent.agent.rereading import tokens_to_read
 from ds4agent.errors import Ds4Error
-from ds4agent.events import HistoryEntry, Saved, SessionList, SessionSummary, Start
+from ds4agent.events import HistoryEntry, Saved, SessionList, SessionSummary
 from ds4agent.plain import one_line
+from ds4agent.requests import Start
 from engine.chat.format import System, ToolSpec
 from engine.engine import Engine
 from engine.errors import StateMismatch

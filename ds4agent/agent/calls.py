@@ -10,18 +10,11 @@ from ds4agent.agent.approval import ApprovalPolicy, rule_for
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.errors import ConfigError, explain
-from ds4agent.events import (
-    ApprovalNeeded,
-    Mode,
-    Notice,
-    Phase,
-    PhaseChanged,
-    ToolCallReady,
-    ToolFinished,
-)
+from ds4agent.events import ApprovalNeeded, Notice, Phase, PhaseChanged, ToolCallReady, ToolFinished
 from ds4agent.extensions.hooks import Hooks
 from ds4agent.permissions.rules import Verdict
 from ds4agent.plain import one_line
+from ds4agent.requests import Mode
 from engine.chat.format import ToolCall
 from tools.base import Access, Preview, ToolResult
 from tools.errors import ToolError

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from ds4agent import paths
 from ds4agent.agent.event_stream import EventStream
-from ds4agent.events import DiffShown, FilesRestored, Notice, Redo, ShowDiff, Undo
+from ds4agent.events import DiffShown, FilesRestored, Notice
 from ds4agent.plain import one_line
+from ds4agent.requests import Redo, ShowDiff, Undo
 from tools.errors import ToolError
 from tools.undo.log import Restored, UndoLog
 

@@ -31,7 +31,6 @@ from ds4agent.agent.prompt import reminder
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.events import (
     MessageDelivered,
-    Mode,
     Notice,
     Outcome,
     Phase,
@@ -39,6 +38,7 @@ from ds4agent.events import (
     TurnStarted,
     Usage,
 )
+from ds4agent.requests import Mode
 from engine.chat.format import AssistantClose, AssistantOpen, Item, ToolResults, User
 
 _RESULT_HEAD = 400  # characters of a result that survive an interrupt: the person waits

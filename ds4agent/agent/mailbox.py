@@ -11,9 +11,9 @@ from collections import deque
 from enum import StrEnum
 
 from ds4agent.agent.event_stream import EventStream
-from ds4agent.events import (
+from ds4agent.events import ApprovalNeeded, ModeChanged, Notice, Phase, PhaseChanged, QueueChanged
+from ds4agent.requests import (
     Answer,
-    ApprovalNeeded,
     Command,
     Compact,
     EditPermissions,
@@ -21,12 +21,7 @@ from ds4agent.events import (
     ListSessions,
     Load,
     Mode,
-    ModeChanged,
     New,
-    Notice,
-    Phase,
-    PhaseChanged,
-    QueueChanged,
     Quit,
     Redo,
     Rewind,

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ds4agent.events import Mode
 from ds4agent.extensions.hooks import Hook
 from ds4agent.extensions.settings import ServerSettings
 from ds4agent.permissions.file import PermissionFile
 from ds4agent.permissions.rules import OwnedRule
+from ds4agent.requests import Mode
 from engine.sampler import SamplingOptions
 
 

@@ -12,19 +12,8 @@ from ds4agent.agent.settings import AgentSettings
 from ds4agent.agent.worker import AgentWorker, OpenEngine
 from ds4agent.errors import Ds4Error
 from ds4agent.evaluation.task import Task
-from ds4agent.events import (
-    Closed,
-    Mode,
-    Notice,
-    Phase,
-    PhaseChanged,
-    Quit,
-    Ready,
-    Start,
-    Submit,
-    ToolFinished,
-    TurnEnded,
-)
+from ds4agent.events import Closed, Notice, Phase, PhaseChanged, Ready, ToolFinished, TurnEnded
+from ds4agent.requests import Mode, Quit, Start, Submit
 from engine.sampler import SamplingOptions
 from tools.sandbox.run import Sandbox
 

@@ -15,16 +15,8 @@ from textual.binding import Binding
 
 from ds4agent.commands import CommandTable
 from ds4agent.errors import UsageError, explain
-from ds4agent.events import (
-    Answer,
-    Closed,
-    Load,
-    Mode,
-    Quit,
-    SetMode,
-    Submit,
-    TakeBackQueued,
-)
+from ds4agent.events import Closed
+from ds4agent.requests import Answer, Load, Mode, Quit, SetMode, Submit, TakeBackQueued
 from ds4agent.tui import theme
 from ds4agent.tui.controller import Controller
 from ds4agent.tui.feed import REMOTE_REPAINT_S, REPAINT_S, EventFeed, Worker

@@ -15,7 +15,6 @@ from typing import Protocol
 
 from ds4agent.events import (
     Closed,
-    Command,
     Event,
     GenerationProgress,
     LoadProgress,
@@ -25,6 +24,7 @@ from ds4agent.events import (
     ToolCallDelta,
     ToolOutput,
 )
+from ds4agent.requests import Command
 
 REPAINT_S = 0.1  # at most ten repaints a second while text streams
 REMOTE_REPAINT_S = 0.2  # over ssh each repaint also costs bandwidth

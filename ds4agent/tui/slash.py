@@ -4,7 +4,7 @@ from difflib import get_close_matches
 
 from ds4agent.commands import CommandTable
 from ds4agent.errors import UsageError
-from ds4agent.events import Command, Mode
+from ds4agent.requests import Command, Mode
 
 KEYS = (
     ("Enter", "send; while the model is busy: queue"),

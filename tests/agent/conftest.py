@@ -11,20 +11,8 @@ import pytest
 
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.agent.worker import AgentWorker
-from ds4agent.events import (
-    Closed,
-    Command,
-    Event,
-    Mode,
-    Phase,
-    PhaseChanged,
-    Quit,
-    Ready,
-    Start,
-    Submit,
-    TextDelta,
-    TurnEnded,
-)
+from ds4agent.events import Closed, Event, Phase, PhaseChanged, Ready, TextDelta, TurnEnded
+from ds4agent.requests import Command, Mode, Quit, Start, Submit
 from tests.fakes.scripted_model import scripted_engine
 
 DEADLINE_S = 15.0

@@ -4,21 +4,17 @@ import pytest
 
 from ds4agent.agent.approval import ApprovalPolicy, rule_for
 from ds4agent.events import (
-    Answer,
     ApprovalNeeded,
-    EditPermissions,
-    Mode,
     ModeChanged,
     Notice,
     Outcome,
     PermissionList,
-    SetMode,
-    Submit,
     ToolFinished,
     TurnEnded,
 )
 from ds4agent.permissions.file import PermissionFile
 from ds4agent.permissions.rules import OwnedRule, Rule, Verdict
+from ds4agent.requests import Answer, EditPermissions, Mode, SetMode, Submit
 from tests.agent.conftest import call
 from tools.base import Access
 

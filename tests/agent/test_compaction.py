@@ -5,19 +5,17 @@ import pytest
 from ds4agent.agent import compaction
 from ds4agent.events import (
     Closed,
-    Compact,
     Compacted,
     GenerationProgress,
-    Load,
     Notice,
     Outcome,
     Phase,
     PhaseChanged,
     Ready,
-    Submit,
     TurnEnded,
     TurnStarted,
 )
+from ds4agent.requests import Compact, Load, Submit
 from sessions.errors import CheckpointError
 from tests.agent.conftest import call
 

@@ -6,16 +6,8 @@ import pytest
 
 from ds4agent.commands import CommandTable
 from ds4agent.errors import UsageError
-from ds4agent.events import (
-    Fork,
-    Load,
-    Notice,
-    Phase,
-    PhaseChanged,
-    Ready,
-    Rewind,
-    Save,
-)
+from ds4agent.events import Notice, Phase, PhaseChanged, Ready
+from ds4agent.requests import Fork, Load, Rewind, Save
 from engine.errors import RewindError
 from sessions import upkeep
 from sessions.record import SessionMeta

@@ -7,19 +7,17 @@ import pytest
 from ds4agent.events import (
     ApprovalNeeded,
     MessageDelivered,
-    Mode,
     Notice,
     Outcome,
     Phase,
     PhaseChanged,
     QueueChanged,
-    Submit,
-    TakeBackQueued,
     TextDelta,
     ToolFinished,
     TurnEnded,
     TurnStarted,
 )
+from ds4agent.requests import Mode, Submit, TakeBackQueued
 from tests.agent.conftest import call
 
 SLOW = 0.005  # seconds a token: a long answer then lasts long enough to be interrupted

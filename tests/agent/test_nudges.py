@@ -3,7 +3,8 @@
 import pytest
 
 from ds4agent.agent.nudges import GO_ON, NO_ANSWER, NOTHING_CHANGED, nudge
-from ds4agent.events import Mode, Notice, Outcome
+from ds4agent.events import Notice, Outcome
+from ds4agent.requests import Mode
 from tests.agent.conftest import call
 
 

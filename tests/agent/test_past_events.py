@@ -1,7 +1,8 @@
 """How past calls went, joined to the results of a history."""
 
 from ds4agent.agent.past_events import PastEvents, joined
-from ds4agent.events import HistoryEntry, Outcome, Start, ToolFinished, TurnStarted
+from ds4agent.events import HistoryEntry, Outcome, ToolFinished, TurnStarted
+from ds4agent.requests import Start
 from tests.agent.conftest import call
 
 

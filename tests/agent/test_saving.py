@@ -10,21 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ds4agent.events import (
-    Compact,
-    Compacted,
-    LoadProgress,
-    New,
-    Notice,
-    Outcome,
-    Rewind,
-    Save,
-    Saved,
-    Start,
-    Submit,
-    TextDelta,
-    TurnEnded,
-)
+from ds4agent.events import Compacted, LoadProgress, Notice, Outcome, Saved, TextDelta, TurnEnded
+from ds4agent.requests import Compact, New, Rewind, Save, Start, Submit
 from engine.chat.format import User
 from sessions import checkpoint, journal
 from sessions.store import SessionStore

@@ -4,7 +4,6 @@ import pytest
 
 from ds4agent.events import (
     MalformedCall,
-    Mode,
     Notice,
     Outcome,
     Phase,
@@ -16,6 +15,7 @@ from ds4agent.events import (
     TurnEnded,
     TurnStarted,
 )
+from ds4agent.requests import Mode
 from tests.agent.conftest import call
 
 BAD_CALL = "<tool_call>\n{not json}\n</tool_call>"

@@ -8,21 +8,9 @@ from ds4agent.agent.approval import ApprovalPolicy
 from ds4agent.agent.compaction import _note
 from ds4agent.agent.file_history import undo_folder
 from ds4agent.commands import CommandTable
-from ds4agent.events import (
-    DiffShown,
-    FilesRestored,
-    Mode,
-    Notice,
-    Phase,
-    PhaseChanged,
-    Redo,
-    Rewind,
-    ShowDiff,
-    Start,
-    Submit,
-    Undo,
-)
+from ds4agent.events import DiffShown, FilesRestored, Notice, Phase, PhaseChanged
 from ds4agent.permissions.rules import Verdict
+from ds4agent.requests import Mode, Redo, Rewind, ShowDiff, Start, Submit, Undo
 from engine.chat.format import HistoryItem
 from tests.agent.conftest import call
 from tools.base import Access

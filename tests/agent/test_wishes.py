@@ -9,25 +9,18 @@ import pytest
 from ds4agent.agent.nudges import NO_ANSWER, nudge
 from ds4agent.agent.prompt import system_text
 from ds4agent.events import (
-    Answer,
     ApprovalNeeded,
-    Compact,
     Compacted,
-    Load,
-    Mode,
-    New,
     Notice,
     Outcome,
     QueueChanged,
     Ready,
-    SetMode,
-    Start,
-    Submit,
     TextDelta,
     ToolFinished,
     TurnEnded,
 )
 from ds4agent.permissions.rules import OwnedRule, Rule, Verdict
+from ds4agent.requests import Answer, Compact, Load, Mode, New, SetMode, Start, Submit
 from engine.chat.dsml_parser import DsmlParser
 from engine.chat.format import Thinking, ToolSpec
 from tests.agent.conftest import call

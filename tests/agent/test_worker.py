@@ -9,27 +9,20 @@ from ds4agent.agent.settings import AgentSettings
 from ds4agent.agent.worker import AgentWorker
 from ds4agent.events import (
     Closed,
-    ListSessions,
-    Load,
     LoadProgress,
-    Mode,
-    New,
     Notice,
     Outcome,
     Phase,
     PhaseChanged,
     QueueChanged,
-    Quit,
     Ready,
-    Save,
     Saved,
     SessionList,
-    Start,
-    Submit,
     TextDelta,
     TurnEnded,
     TurnStarted,
 )
+from ds4agent.requests import ListSessions, Load, Mode, New, Quit, Save, Start, Submit
 from engine.errors import ModelFileError
 from sessions.identity import session_id
 from tests.agent.conftest import DEADLINE_S, call

@@ -5,10 +5,11 @@ import threading
 import pytest
 
 from ds4agent.errors import ConfigError
-from ds4agent.events import Mode, Outcome, ToolFinished
+from ds4agent.events import Outcome, ToolFinished
 from ds4agent.extensions.hooks import Hook, Hooks, When
 from ds4agent.extensions.settings import read_hooks, read_servers
 from ds4agent.permissions.rules import Rule
+from ds4agent.requests import Mode
 from tests.agent.conftest import call
 from tools.base import Access
 

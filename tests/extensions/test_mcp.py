@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ds4agent.events import Answer, ApprovalNeeded, Mode, Notice, Outcome, Submit, TurnEnded
+from ds4agent.events import ApprovalNeeded, Notice, Outcome, TurnEnded
 from ds4agent.extensions.mcp_client import McpServers
 from ds4agent.extensions.mcp_tool import McpTool
 from ds4agent.extensions.settings import ServerSettings
+from ds4agent.requests import Answer, Mode, Submit
 from tests.agent.conftest import call
 from tools.base import Access
 from tools.errors import ToolError

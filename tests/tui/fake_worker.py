@@ -2,21 +2,8 @@
 
 import queue
 
-from ds4agent.events import (
-    Closed,
-    Command,
-    Event,
-    Mode,
-    ModeChanged,
-    Phase,
-    PhaseChanged,
-    QueueChanged,
-    Quit,
-    Ready,
-    SetMode,
-    Submit,
-    TakeBackQueued,
-)
+from ds4agent.events import Closed, Event, ModeChanged, Phase, PhaseChanged, QueueChanged, Ready
+from ds4agent.requests import Command, Mode, Quit, SetMode, Submit, TakeBackQueued
 
 
 def ready(**changes) -> Ready:

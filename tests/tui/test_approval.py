@@ -1,7 +1,6 @@
 import pytest
 
 from ds4agent.events import (
-    Answer,
     ApprovalNeeded,
     Outcome,
     Phase,
@@ -11,6 +10,7 @@ from ds4agent.events import (
     TurnEnded,
     Usage,
 )
+from ds4agent.requests import Answer
 from ds4agent.tui.widgets import approval
 from ds4agent.tui.widgets.approval import ApprovalPanel
 from ds4agent.tui.widgets.composer import Composer

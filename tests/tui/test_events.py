@@ -6,14 +6,12 @@ from ds4agent.events import (
     LoadProgress,
     MalformedCall,
     MessageDelivered,
-    Mode,
     ModeChanged,
     Notice,
     Outcome,
     Phase,
     PhaseChanged,
     PrefillProgress,
-    Quit,
     Saved,
     TextDelta,
     ThinkingDelta,
@@ -26,6 +24,7 @@ from ds4agent.events import (
     TurnStarted,
     Usage,
 )
+from ds4agent.requests import Mode, Quit
 from ds4agent.tui.widgets.tool_card import ToolCard
 from tests.tui.fake_worker import ready
 from tests.tui.screen import rows, text, until, until_gone, until_shown

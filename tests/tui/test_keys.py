@@ -1,17 +1,7 @@
 import pytest
 
-from ds4agent.events import (
-    Mode,
-    Phase,
-    PhaseChanged,
-    QueueChanged,
-    Quit,
-    SetMode,
-    Submit,
-    TakeBackQueued,
-    TextDelta,
-    TurnStarted,
-)
+from ds4agent.events import Phase, PhaseChanged, QueueChanged, TextDelta, TurnStarted
+from ds4agent.requests import Mode, Quit, SetMode, Submit, TakeBackQueued
 from ds4agent.tui.widgets.composer import Composer
 from tests.tui.screen import rows, until, until_gone, until_shown
 

@@ -1,7 +1,8 @@
 import pytest
 from rich.cells import cell_len
 
-from ds4agent.events import Mode, Phase
+from ds4agent.events import Phase
+from ds4agent.requests import Mode
 from ds4agent.tui.plain import age, count, short_count
 from ds4agent.tui.theme import DARK, LIGHT, may_animate, theme_name
 from ds4agent.tui.widgets.diff import clean_diff, diff_content, diff_totals

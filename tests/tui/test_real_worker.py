@@ -2,7 +2,7 @@
 
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.agent.worker import AgentWorker
-from ds4agent.events import Mode, Start
+from ds4agent.requests import Mode, Start
 from ds4agent.tui.app import AgentApp
 from ds4agent.tui.widgets.composer import Composer
 from tests.fakes.scripted_model import scripted_engine

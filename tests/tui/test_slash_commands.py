@@ -4,20 +4,9 @@ import pytest
 
 from ds4agent.commands import CommandTable
 from ds4agent.errors import UsageError
-from ds4agent.events import (
-    ListSessions,
-    Load,
-    Mode,
-    New,
-    Quit,
-    Save,
-    SessionList,
-    SessionSummary,
-    SetMode,
-    TurnStarted,
-)
+from ds4agent.events import SessionList, SessionSummary, TurnStarted
 from ds4agent.extensions.markdown_commands import read_commands
-from ds4agent.requests import Submit
+from ds4agent.requests import ListSessions, Load, Mode, New, Quit, Save, SetMode, Submit
 from ds4agent.tui.slash import interpret
 from ds4agent.tui.widgets.composer import Composer
 from ds4agent.tui.widgets.session_picker import SessionPicker

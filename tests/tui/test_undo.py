@@ -2,7 +2,8 @@
 
 import pytest
 
-from ds4agent.events import DiffShown, FilesRestored, Notice, Redo, ShowDiff, Undo
+from ds4agent.events import DiffShown, FilesRestored, Notice
+from ds4agent.requests import Redo, ShowDiff, Undo
 from ds4agent.tui.widgets.composer import Composer
 from tests.tui.screen import until, until_shown
 

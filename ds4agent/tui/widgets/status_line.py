@@ -11,7 +11,8 @@ from textual.content import Content
 from textual.timer import Timer
 from textual.widget import Widget
 
-from ds4agent.events import Mode, Phase
+from ds4agent.events import Phase
+from ds4agent.requests import Mode
 from ds4agent.tui.plain import one_line, short_count
 
 _BAR = ("░", "█")
