@@ -5,11 +5,15 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ds4agent.errors import UsageError
 from ds4agent.plain import one_line
+
+_PEER_CTX = 8192  # tokens: as much as ours has by itself
+_PEER_THREADS = 2
 
 
 def add_parser(subparsers) -> None:
@@ -24,41 +28,94 @@ def add_parser(subparsers) -> None:
     parser.add_argument("--only", metavar="TEXT", default="", help="tasks whose name holds this")
     parser.add_argument("--timeout", metavar="S", type=float, default=600.0, help="for each task")
     parser.add_argument("--json", action="store_true", help="one JSON object a task, and the sum")
+    parser.add_argument(
+        "--peer",
+        choices=("aider",),
+        help="give the tasks to another agent instead, with the model served by llama.cpp",
+    )
+    parser.add_argument(
+        "--peer-python",
+        metavar="FILE",
+        help="with --peer: a Python that has aider-chat and xllamacpp",
+    )
+    parser.add_argument("--keep", metavar="DIR", help="keep what was said, one file a task")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the tasks; the exit code is 0 when all were run, solved or not."""
-    from ds4agent.config import load_config
-    from ds4agent.evaluation.run import Runner, TaskResult
+    from ds4agent.evaluation.run import TaskResult
     from ds4agent.evaluation.task import read_tasks
-    from ds4agent.models import engine_opener
-    from engine.sampler import SamplingOptions
-    from tools.sandbox.probe import open_sandbox
 
     if not 0 < args.timeout <= 86400:
         raise UsageError(f"--timeout {args.timeout} is no time", "Give seconds, up to a day.")
+    if bool(args.peer) != bool(args.peer_python):
+        raise UsageError("--peer and --peer-python belong together", "Give both or none.")
     tasks = read_tasks(Path(args.tasks), args.only)
-    config = load_config(Path.cwd(), trust_project=False)
-    opener = engine_opener(args.model, config)
     results: list[TaskResult] = []
-    with tempfile.TemporaryDirectory(prefix="ds4-eval-") as name:
+    with tempfile.TemporaryDirectory(prefix="ds4-eval-") as name, ExitStack() as stack:
         folder = Path(name).resolve()
-
-        def sandbox_of(workspace: Path):
-            sandbox, report = open_sandbox(workspace)
-            if sandbox is None:
-                raise UsageError(f"no check without a sandbox: {report.reason}", report.hint)
-            return sandbox
-
-        runner = Runner(opener, sandbox_of, folder, SamplingOptions(temperature=0.0), args.timeout)
+        opened = _peer(args, folder) if args.peer else _ours(args, folder)
+        run_task = stack.enter_context(opened)
         for task in tasks:
-            result = runner.run(task)
+            result = run_task(task)
             results.append(result)
             _say(json.dumps(result.row()) if args.json else _line(result))
     summary = _sum(results)
     _say(json.dumps(summary) if args.json else _summary_line(summary))
     return 0
+
+
+def _sandbox_of(workspace: Path):
+    from tools.sandbox.probe import open_sandbox
+
+    sandbox, report = open_sandbox(workspace)
+    if sandbox is None:
+        raise UsageError(f"no check without a sandbox: {report.reason}", report.hint)
+    return sandbox
+
+
+@contextmanager
+def _ours(args: argparse.Namespace, folder: Path) -> Iterator[Callable]:
+    from ds4agent.config import load_config
+    from ds4agent.evaluation.run import Runner
+    from ds4agent.models import engine_opener
+    from engine.sampler import SamplingOptions
+
+    opener = engine_opener(args.model, load_config(Path.cwd(), trust_project=False))
+    sampling = SamplingOptions(temperature=0.0)
+    yield Runner(opener, _sandbox_of, folder, sampling, args.timeout, _kept(args)).run
+
+
+@contextmanager
+def _peer(args: argparse.Namespace, folder: Path) -> Iterator[Callable]:
+    from ds4agent.config import load_config
+    from ds4agent.evaluation.aider import AiderRunner, LlamaCppServer, versions
+    from ds4agent.evaluation.counting_proxy import CountingProxy
+    from ds4agent.models import find_model
+
+    python = Path(args.peer_python).absolute()
+    sys.stderr.write(versions(python) + "\n")
+    model = find_model(args.model, load_config(Path.cwd(), trust_project=False)).absolute()
+    server = LlamaCppServer(python, model, _PEER_CTX, _PEER_THREADS)
+    try:
+        proxy = CountingProxy(server.address, args.timeout)
+        try:
+            yield AiderRunner(
+                python, proxy.url, proxy.take, _sandbox_of, folder, args.timeout, _kept(args)
+            ).run
+        finally:
+            proxy.close()
+    finally:
+        server.close()
+
+
+def _kept(args: argparse.Namespace) -> Path | None:
+    if not args.keep:
+        return None
+    folder = Path(args.keep).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _line(result) -> str:

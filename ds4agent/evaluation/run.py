@@ -51,6 +51,7 @@ class Runner:
     folder: Path  # of the evaluation: the workspace and the kept states
     sampling: SamplingOptions
     timeout_s: float
+    kept: Path | None = None  # where what was said is kept, one file a task
 
     def run(self, task: Task) -> TaskResult:
         """Lay the task out, let the agent work, check.
