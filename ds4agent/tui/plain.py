@@ -7,26 +7,43 @@ import re
 
 from ds4agent.plain import plain
 
+# Characters without a width of their own, or whose width terminals disagree about: zero-width
+# spaces and marks of direction, soft hyphens, fillers, invisible operators, variation selectors
+# and tags. They hide text from a person, and make what stands behind them drift.
+_UNSEEN = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff"
+)
+_JOINERS = "\u200c\u200d"  # they shape letters of Arabic and Indic scripts, and only those
+_SHAPED = "\u0600-\u07ff\u0840-\u08ff\u0900-\u0dff"
+
 # What must not reach a screen, spelled out where a person judges it: controls except newline and
 # tab, separators that only some line splitters know, direction overrides, halves of characters.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROLS = re.compile(
+    f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff{_UNSEEN}{_JOINERS}]"
+)
 _SEPARATORS = re.compile("[\u2028\u2029]")
+_HIDDEN = re.compile(f"[{_UNSEEN}]|(?<![{_SHAPED}])[{_JOINERS}]")
 _SURROGATES = re.compile("[\ud800-\udfff]")  # can't be encoded, so they can't be written out
 
 TAB_CELLS = 4
 
 
 def printable(text: str) -> str:
-    """Return ``text`` without control sequences; newlines stay, tabs become spaces."""
+    """Return ``text`` without control sequences and unseen characters.
+
+    Newlines stay, tabs become spaces. Letters stay in their logical order, whatever their
+    direction.
+    """
     if text.isascii() and text.isprintable():
         return text
-    text = _SEPARATORS.sub("", plain(text))
+    text = _HIDDEN.sub("", _SEPARATORS.sub("", plain(text)))
     text = _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
     return text.replace("\t", " " * TAB_CELLS)
 
 
 def visible(text: str) -> str:
-    """Return ``text`` with control characters spelled out, for text that a person must judge.
+    """Return ``text`` with control and unseen characters spelled out, for a person to judge.
 
     A command or a diff that asks for approval is shown whole: hiding a character would hide
     what runs. Newlines stay and tabs become spaces.
@@ -34,6 +51,8 @@ def visible(text: str) -> str:
 
     def spell(match: re.Match[str]) -> str:
         code = ord(match.group())
+        if code > 0xFFFF:
+            return f"\\U{code:08x}"
         return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
     return _CONTROLS.sub(spell, text).replace("\t", " " * TAB_CELLS)
