@@ -15,6 +15,7 @@ from engine.chat.format import ToolSpec
 from engine.chat.reply_rule import ReplyRule
 
 MAX_OUTPUT = 393_216  # most tokens of one answer that a client may ask for; of deepseek-recipe
+MIN_P = 0.05  # the default of antirez/ds4
 # Where a client names no limit: of deepseek-recipe, by how much a reply is expected to think.
 _DEFAULT_OUTPUT, _THINKING_OUTPUT, _MAX_EFFORT_OUTPUT = 8192, 65_536, 131_072
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -43,7 +44,6 @@ class ServedModel:
             grammar of the answer sees to it.
         has_trained_sampling: While it thinks, temperature and top-p are those it was trained
             with, whatever a client says (DeepSeek V4).
-        has_reminders: Its chat format has ``latest_reminder`` messages.
     """
 
     name: str
@@ -53,7 +53,6 @@ class ServedModel:
     thinks_by_default: bool = False
     asks_for_formats: bool = False
     has_trained_sampling: bool = False
-    has_reminders: bool = False
 
     @classmethod
     def of_format(
@@ -69,20 +68,18 @@ class ServedModel:
             thinks_by_default=is_deepseek,
             asks_for_formats=is_deepseek,
             has_trained_sampling=is_deepseek,
-            has_reminders=is_deepseek,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to choose tokens. None: the client said nothing, the server decides."""
+    """How to choose tokens: the fields of ``engine.sampler.SamplingOptions``, within its limits."""
 
-    temperature: float = 1.0  # 0 to 2
-    top_p: float = 1.0  # 0 to 1, as sent: 0 counts as the likeliest token only
-    top_k: int = 0  # 0: all
-    min_p: float | None = None
-    seed: int | None = None  # 0 to 2^63 - 1
-    repeat_penalty: float | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = MIN_P
+    seed: int | None = None  # None: another answer each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +140,8 @@ class ApiRequest:
             answering in the live state. Empty where the conversation ends in something else.
         needs_live_state: Some of these answer calls that the conversation does not have: they
             make sense only as a continuation of the live state that made those calls.
+        previous_id: The response that this one goes on from (Responses), or ``""``. Nothing of it
+            is in the conversation.
         echo: Settings that the reply repeats (Responses).
     """
 
@@ -163,12 +162,20 @@ class ApiRequest:
     names: Mapping[str, CalledAs] = field(default_factory=lambda: _NOTHING)
     result_ids: tuple[str, ...] = ()
     needs_live_state: bool = False
+    previous_id: str = ""
     echo: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
     @property
+    def continues(self) -> bool:
+        """Whether the reply goes on with the last message instead of beginning a new one."""
+        messages = self.conversation.messages
+        return bool(messages) and messages[-1].is_prefix
+
+    @property
     def thinking(self) -> bool:
-        """Whether the reply begins with thinking."""
-        return self.conversation.thinking
+        """Whether the reply begins with thinking; one that goes on with an answer does not."""
+        has_answer = self.continues and bool(self.conversation.messages[-1].content)
+        return self.conversation.thinking and not has_answer
 
     @property
     def is_forced(self) -> bool:

@@ -3,7 +3,13 @@
 from collections.abc import Collection
 from typing import Any
 
+from ds4agent.server.api.body import read_body
+from ds4agent.server.api.chat_request import parse_chat
+from ds4agent.server.api.completions_request import parse_completion
+from ds4agent.server.api.fields import Fields
+from ds4agent.server.api.messages_request import parse_messages
 from ds4agent.server.api.request import Api, ApiRequest, ServedModel
+from ds4agent.server.api.responses_request import parse_responses
 
 
 def parse(
@@ -25,4 +31,13 @@ def parse(
     Raises:
         ApiError: it can't be answered; status 4xx.
     """
-    raise NotImplementedError
+    fields = Fields(read_body(body))
+    match api:
+        case Api.CHAT:
+            return parse_chat(fields, model)
+        case Api.RESPONSES:
+            return parse_responses(fields, model, live_call_ids)
+        case Api.MESSAGES:
+            return parse_messages(fields, model, live_call_ids)
+        case Api.COMPLETIONS:
+            return parse_completion(fields, model)
