@@ -73,7 +73,7 @@ def test_nothing_but_the_entry_imports_the_screen() -> None:
     users = {
         path.name for path in outside if any(n.startswith("ds4agent.tui") for n in imports(path))
     }
-    assert users <= {"cli.py"}
+    assert users <= {"cli.py", "screen_child.py"}  # the latter is what ds4-bench tui watches
 
 
 def test_no_widget_knows_the_engine() -> None:

@@ -46,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_logits(subjects.add_parser("logits", help="write the logits of every position of a text"))
     _add_sessions(subjects.add_parser("sessions", help="saving and loading conversations"))
     _add_sandbox(subjects.add_parser("sandbox", help="what confining a command costs"))
+    _add_screen(subjects.add_parser("tui", help="the screen: echo, processor time, start"))
     return parser
 
 
@@ -159,6 +160,17 @@ def _add_sandbox(sandbox: argparse.ArgumentParser) -> None:
     sandbox.add_argument("--workspace", type=Path, default=Path.cwd(), metavar="DIR")
     sandbox.add_argument("--commands", type=_positive, default=40, metavar="N", help="how often")
     sandbox.set_defaults(run=_bench_sandbox)
+
+
+def _add_screen(screen: argparse.ArgumentParser) -> None:
+    screen.add_argument(
+        "--seconds", type=_positive, default=8, metavar="N", help="of each part (default: 8)"
+    )
+    screen.add_argument(
+        "--starts", type=_positive, default=5, metavar="N", help="of the program (default: 5)"
+    )
+    screen.add_argument("--json", action="store_true", help="print one JSON object")
+    screen.set_defaults(run=_bench_screen)
 
 
 def _add_threads(parser: argparse.ArgumentParser) -> None:
@@ -290,6 +302,19 @@ def _bench_sandbox(args: argparse.Namespace) -> int:
     folder = args.workspace.resolve()
     plain, rows = measure(folder, args.commands)
     sys.stdout.write(as_text(folder, plain, rows, args.commands))
+    return 0
+
+
+def _bench_screen(args: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from ds4agent.bench import report, screen
+
+    result = screen.measure(_tell, seconds=args.seconds, starts=args.starts)
+    if args.json:
+        print(json.dumps({**report.heading(), **asdict(result)}, indent=2))
+    else:
+        print(screen.table(result))
     return 0
 
 
