@@ -95,7 +95,11 @@ class Reply(Protocol):
         """Return the events that end the stream. ``stop_sequence`` is the text that ended it."""
 
     def whole(self, finish: Finish, usage: Usage, stop_sequence: str = "") -> dict[str, Any]:
-        """Return the answer as one JSON object."""
+        """Return the answer as one JSON object.
+
+        Raises:
+            ApiError: ``finish`` is ERROR.
+        """
 
     def error(self, error: ApiError) -> list[bytes]:
         """Return the events that end a stream that can't go on."""

@@ -132,7 +132,6 @@ class ApiRequest:
         must_call: The reply has to be a call.
         parallel_calls: Several calls in one reply are welcome.
         answer_form: What the answer must be, or None.
-        shows_thinking: Thinking is part of the answer.
         encrypts_thinking: Thinking also goes out in a form that the client sends back (Responses:
             ``include`` has ``reasoning.encrypted_content``).
         names: The tools that are no plain functions, by the name the model is shown.
@@ -157,7 +156,6 @@ class ApiRequest:
     must_call: bool = False
     parallel_calls: bool = True
     answer_form: AnswerForm | None = None
-    shows_thinking: bool = True
     encrypts_thinking: bool = False
     names: Mapping[str, CalledAs] = field(default_factory=lambda: _NOTHING)
     result_ids: tuple[str, ...] = ()

@@ -55,14 +55,12 @@ def parse_responses(
         choice,
         asked_format if model.asks_for_formats else None,
     )
-    sampling = read_sampling(fields, model, thinking=thinking, tools=bool(callable_tools))
-    max_tokens = read_limit(fields, "max_output_tokens", "max_tokens")
     return ApiRequest(
         Api.RESPONSES,
         asked_model,
         conversation,
-        sampling,
-        max_tokens,
+        read_sampling(fields, model, thinking=thinking, tools=bool(callable_tools)),
+        read_limit(fields, "max_output_tokens", "max_tokens"),
         stream=fields.boolean("stream"),
         callable_tools=callable_tools,
         must_call=must_call,
@@ -73,7 +71,7 @@ def parse_responses(
         result_ids=pairing.result_ids,
         needs_live_state=pairing.needs_live_state,
         previous_id=fields.text("previous_response_id", ""),
-        echo=_echo(fields, reasoning, effort, sampling.temperature, sampling.top_p),
+        echo=_echo(fields, reasoning, effort),
     )
 
 
@@ -97,14 +95,8 @@ def _tool_choice(
     return choice, (() if choice == "none" else tools), False
 
 
-def _echo(
-    fields: Fields,
-    reasoning: Fields | None,
-    effort: str | None,
-    temperature: float,
-    top_p: float,
-) -> dict[str, Any]:
-    """Return the settings that a response repeats, with what was taken where nothing was said."""
+def _echo(fields: Fields, reasoning: Fields | None, effort: str | None) -> dict[str, Any]:
+    """Return the settings that a response repeats, with the default where nothing was said."""
     text = fields.object("text")
     summary = reasoning.get("summary") if reasoning else None
     return {
@@ -122,7 +114,7 @@ def _echo(
         "safety_identifier": None,
         "service_tier": "default",
         "store": False,
-        "temperature": temperature,
+        "temperature": fields.number("temperature", 1.0, 0, 2),
         "text": {
             "format": (text.get("format") if text else None) or {"type": "text"},
             "verbosity": text.get("verbosity") if text else None,
@@ -130,7 +122,7 @@ def _echo(
         "tool_choice": fields.get("tool_choice") or "auto",
         "tools": fields.list("tools"),
         "top_logprobs": 0,
-        "top_p": top_p,
+        "top_p": fields.number("top_p", 1.0, 0, 1),
         "truncation": "disabled",
         "user": fields.get("user"),
         "metadata": fields.get("metadata") or {},
