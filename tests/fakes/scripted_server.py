@@ -1,0 +1,20 @@
+"""The real server with a scripted model: ``python -m tests.fakes.scripted_server SCRIPT -- ARGS``.
+
+SCRIPT is a JSON file: arguments of ``scripted_engine``, such as ``{"replies": [...], "ctx": 16384}``.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from ds4agent.server.cli import main
+from tests.fakes.scripted_model import scripted_engine
+
+
+def run(argv: list[str]) -> int:
+    script = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
+    return main(argv[2:], open_engine=lambda progress, cancel: scripted_engine(**script))
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(sys.argv[1:]))
