@@ -129,8 +129,10 @@ def _parts(
     sorted, as many as there were calls right before them, and one that answers no call comes last;
     otherwise all are, and one that answers no call counts as an answer to the first.
     """
-    caller = next((i for i in range(start - 1, -1, -1) if messages[i].calls), None)
     results = [i for i in range(start, end) if messages[i].role == "tool"]
+    caller = None
+    if results:  # else a long conversation without calls would be gone through at each turn
+        caller = next((i for i in range(start - 1, -1, -1) if messages[i].calls), None)
     order = list(range(start, end))
     if caller is not None and (sorts_all or caller == start - 1):
         calls = messages[caller].calls
