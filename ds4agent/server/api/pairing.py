@@ -39,24 +39,25 @@ def check_pairs(
     Raises:
         ApiError: a call or a result is alone.
     """
-    open_ids: list[str] = []  # calls of the last reply that have no result yet
+    open_ids: dict[str, None] = {}  # calls that have no result yet, in their order
     called: set[str] = set()
     needs_live_state = False
     for message in messages:
         if message.role == "tool":
             if message.call_id in open_ids:
-                open_ids.remove(message.call_id)
+                del open_ids[message.call_id]
             elif message.call_id not in called and message.call_id in live_call_ids:
                 needs_live_state = True
             else:
                 raise _no_call(api, message.call_id)
             continue
         if open_ids and (api is Api.CHAT or message.role == "assistant"):
-            raise _no_result(api, open_ids[0])
-        open_ids += [call.call_id for call in message.calls]
-        called.update(open_ids)
+            raise _no_result(api, next(iter(open_ids)))
+        for call in message.calls:
+            open_ids[call.call_id] = None
+            called.add(call.call_id)
     if open_ids:
-        raise _no_result(api, open_ids[0])
+        raise _no_result(api, next(iter(open_ids)))
     return Pairing(_last_results(messages), needs_live_state)
 
 
