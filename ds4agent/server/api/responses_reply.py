@@ -81,8 +81,12 @@ class ResponsesReply:
             raise unfinished()
         status = "incomplete" if finish is Finish.LENGTH else "completed"
         self._close(status)
-        if not self._gathered.whole_calls(finish):
-            self._items = [item for item in self._items if not isinstance(item, CallItem)]
+        may_run = {call.call_id for call in self._gathered.whole_calls(finish)}
+        self._items = [
+            item
+            for item in self._items
+            if not isinstance(item, CallItem) or item.call_id in may_run
+        ]
         return self._response(status, usage)
 
     def error(self, error: ApiError) -> list[bytes]:
