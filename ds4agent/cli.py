@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ds4agent import paths
-from ds4agent.config import Config, load_config, show
+from ds4agent.config import load_config, show
 from ds4agent.errors import ConfigError, UsageError, explain, is_expected
 from ds4agent.headless import FORMATS, run_headless
 from ds4agent.requests import Mode, Start
+from ds4agent.run_settings import RunRequest, run_settings
 
 _SUBCOMMANDS = ("config", "doctor", "eval", "models", "prompt", "sandbox", "sessions")
 _DEVICES = ("auto", "metal", "cuda", "cpu", "mlx-cpu")
@@ -135,6 +136,11 @@ def _parser() -> argparse.ArgumentParser:
         help="plan: read only; ask before changes; auto: edits and sandboxed commands run; "
         "full: nothing is asked",
     )
+    work.add_argument(
+        "--trust",
+        action="store_true",
+        help="use what the folder brings for agents (AGENTS.md, .ds4/) in this run, unasked",
+    )
     work.add_argument("--chdir", metavar="DIR", help="work in this folder")
     resume = work.add_mutually_exclusive_group()
     resume.add_argument(
@@ -159,8 +165,9 @@ def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
     if args.no_save and (args.resume or args.resume_latest):
         raise UsageError("--no-save does not go with --continue and --resume", "Leave one out.")
     cwd = _folder(args.chdir)
-    config = load_config(cwd).with_values(
-        {
+    request = RunRequest(
+        cwd=cwd,
+        flags={
             "ctx": args.ctx,
             "device": args.device,
             "max_tokens": args.tokens,
@@ -170,28 +177,32 @@ def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
             "top_k": args.top_k,
             "min_p": args.min_p,
             "seed": args.seed,
-            "approval": None if args.approval == Mode.FULL else args.approval,
         },
-        "command line",
+        approval=args.approval,
+        is_headless=is_headless,
+        saves=not args.no_save,
+        schema=_schema(args.json_schema),
+        trusts=args.trust,
     )
+    run = run_settings(request)
     if open_engine is None:
         from ds4agent.models import engine_opener
 
-        open_engine = engine_opener(args.model, config)
+        open_engine = engine_opener(args.model, run.config)
     start = Start(
         resume_id="" if args.resume in (None, _PICK) else args.resume,
         resume_latest=args.resume_latest,
         prompt="" if is_headless else prompt,
     )
-    schema = _schema(args.json_schema)
     _log_to_file()
-    mode = Mode(args.approval or config.approval)
-    worker = _worker(open_engine, config, mode, cwd, start, is_headless, not args.no_save, schema)
+    from ds4agent.agent.worker import AgentWorker
+
+    worker = AgentWorker(open_engine, run.agent, start, run.project)
     if is_headless:
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(encoding="utf-8", errors="replace")
         return run_headless(worker, prompt, args.output_format or "text", sys.stdout, sys.stderr)
-    return _screen(worker, cwd, opens_list=args.resume == _PICK)
+    return _screen(worker, cwd, is_trusted=run.project is None, opens_list=args.resume == _PICK)
 
 
 def _prompt(args: argparse.Namespace) -> tuple[str, bool]:
@@ -239,55 +250,6 @@ def _is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def _worker(
-    open_engine: Callable[..., Any],
-    config: Config,
-    mode: Mode,
-    cwd: Path,
-    start: Start,
-    is_headless: bool,
-    saves: bool,
-    schema: dict[str, Any] | None,
-) -> Any:
-    from ds4agent.agent.prompt import project_instructions
-    from ds4agent.agent.settings import AgentSettings
-    from ds4agent.agent.worker import AgentWorker
-    from ds4agent.extensions.settings import read_hooks, read_servers
-    from ds4agent.permissions.file import PermissionFile
-    from engine.sampler import SamplingOptions
-
-    instructions = project_instructions(cwd)
-    extras = [instructions[1]] if instructions else []
-    if schema is not None:
-        from ds4agent.agent.answer_form import instruction
-
-        extras.append(instruction(schema))
-    settings = AgentSettings(
-        cwd=cwd,
-        mode=mode,
-        sampling=SamplingOptions(
-            temperature=config.temperature,
-            top_k=config.top_k,
-            top_p=config.top_p,
-            min_p=config.min_p,
-            seed=config.seed,
-        ),
-        max_tokens=config.max_tokens,
-        thinking=config.thinking,
-        store_folder=config.kvcache_folder if saves else None,
-        headless=is_headless,
-        max_rounds=config.max_rounds,
-        system_prompt_extra="\n\n".join(extras),
-        answer_schema=schema,
-        auto_compact=config.auto_compact,
-        hooks=read_hooks(config.hooks, config.origin("hooks")),
-        servers=read_servers(config.servers, config.origin("servers")),
-        rules=config.rules(),
-        permission_file=PermissionFile(paths.project_root(cwd)),
-    )
-    return AgentWorker(open_engine, settings, start)
-
-
 def _schema(name: str | None) -> dict[str, Any] | None:
     if name is None:
         return None
@@ -296,7 +258,7 @@ def _schema(name: str | None) -> dict[str, Any] | None:
     return read_schema(Path(name))
 
 
-def _screen(worker: Any, cwd: Path, opens_list: bool) -> int:
+def _screen(worker: Any, cwd: Path, *, is_trusted: bool, opens_list: bool) -> int:
     from ds4agent.commands import COMMANDS, CommandTable
     from ds4agent.extensions.markdown_commands import read_commands
     from ds4agent.requests import ListSessions
@@ -306,9 +268,22 @@ def _screen(worker: Any, cwd: Path, opens_list: bool) -> int:
         worker.send(ListSessions())
     closed: list[str] = []
     taken = [name for entry in COMMANDS for name in (entry.name, *entry.aliases)]
-    added, problems = read_commands(paths.command_folders(cwd), taken)
+    folders = paths.command_folders(cwd)
+    added, problems = read_commands(folders if is_trusted else folders[:1], taken)
     table = CommandTable(command.entry() for command in added)
-    code = run_tui(worker, commands=table, notes=problems, on_closed=closed.append)
+
+    def add_commands_of_project() -> list[str]:
+        added, problems = read_commands(folders, taken)
+        table.replace_added(command.entry() for command in added)
+        return problems
+
+    code = run_tui(
+        worker,
+        commands=table,
+        notes=problems,
+        on_closed=closed.append,
+        on_trusted=add_commands_of_project,
+    )
     if closed and closed[0]:
         print(f"resume with: ds4-agent --resume {closed[0][:8]}")
     return code

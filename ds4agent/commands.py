@@ -23,6 +23,7 @@ from ds4agent.requests import (
     Save,
     SetMode,
     ShowDiff,
+    Trust,
     Undo,
 )
 
@@ -97,6 +98,12 @@ def _diff(argument: str) -> Command | None:
     return ShowDiff(bool(argument))
 
 
+def _trust(argument: str) -> Command:
+    if argument not in ("", "yes", "no"):
+        raise UsageError(f"/trust {argument}: expected nothing or no")
+    return Trust(argument != "no")
+
+
 COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("help", "show commands and keys", lambda _: None),
     SlashCommand("save", "save the conversation now", lambda _: Save()),
@@ -157,6 +164,13 @@ COMMANDS: tuple[SlashCommand, ...] = (
         argument="ACTION RULE",
         choices=_PERMISSION_ACTIONS,
     ),
+    SlashCommand(
+        "trust",
+        "from the next start on, use what this folder brings for agents (or not: /trust no)",
+        _trust,
+        argument="NO",
+        choices=("no",),
+    ),
     SlashCommand("quit", "save and leave", lambda _: Quit(), aliases=("exit",)),
 )
 
@@ -166,6 +180,10 @@ class CommandTable:
 
     def __init__(self, added: Iterable[SlashCommand] = ()) -> None:
         self.commands: tuple[SlashCommand, ...] = (*COMMANDS, *added)
+
+    def replace_added(self, added: Iterable[SlashCommand]) -> None:
+        """Know others than before beside the program's own."""
+        self.commands = (*COMMANDS, *added)
 
     def find(self, name: str) -> SlashCommand | None:
         """Return the command with this name or alias (without the slash), or None."""

@@ -19,6 +19,7 @@ from typing import Any
 from ds4agent import paths
 from ds4agent.errors import ConfigError
 from ds4agent.permissions.rules import OwnedRule, Rule, Verdict
+from ds4agent.permissions.trust import TrustFile
 from ds4agent.requests import Mode
 
 # Not FULL: that is given on the command line only, for one run.
@@ -134,12 +135,13 @@ def settings() -> tuple[dataclasses.Field, ...]:
     return tuple(f for f in dataclasses.fields(Config) if f.name != "origins")
 
 
-def load_config(cwd: Path, *, trust_project: bool = True) -> Config:
+def load_config(cwd: Path, *, trust_project: bool | None = None) -> Config:
     """Read the settings for one folder: defaults, user file, project file, environment.
 
     Args:
         cwd: the folder the agent works in; its project file is looked for here and above.
-        trust_project: False ignores the project's file.
+        trust_project: whether the project's file counts; None goes by what the person has said of
+            this folder, and without a word it does not.
 
     Raises:
         ConfigError: a file cannot be read, a key is unknown, a value has the wrong type or range,
@@ -149,10 +151,19 @@ def load_config(cwd: Path, *, trust_project: bool = True) -> Config:
     user_file = paths.config_file()
     if user_file.is_file():
         config = _with_file(config, user_file, is_project=False)
-    project_file = paths.project_config_file(cwd) if trust_project else None
-    if project_file is not None:
+    project_file = paths.project_config_file(cwd) if trust_project is not False else None
+    if project_file is not None and (trust_project or is_trusted(cwd)):
         config = _with_file(config, project_file, is_project=True)
     return _with_environment(config, os.environ)
+
+
+def is_trusted(cwd: Path) -> bool:
+    """Tell whether the person has said that the project of this folder is trusted.
+
+    Raises:
+        ConfigError: the file that keeps it cannot be read.
+    """
+    return TrustFile(paths.project_root(cwd)).read() is True
 
 
 def kvcache_folder() -> Path:

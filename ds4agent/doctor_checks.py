@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ds4agent import models, paths
-from ds4agent.config import Config, load_config
+from ds4agent.config import Config, is_trusted, load_config
 from ds4agent.models import gigabytes
 
 _PACKAGES = ("ds4-agent", "numpy", "tokenizers", "textual", "rich", "platformdirs", "mlx")
@@ -77,8 +77,11 @@ def machine() -> list[Finding]:
 def settings(cwd: Path) -> tuple[Config, list[Finding]]:
     """Read the settings and say which files they come from."""
     config = load_config(cwd)
-    files = [paths.config_file(), paths.project_config_file(cwd)]
+    project_file = paths.project_config_file(cwd)
+    files = [paths.config_file(), project_file]
     found = [str(path) for path in files if path is not None and path.is_file()]
+    if project_file is not None and not is_trusted(cwd):
+        found[-1] += " (not used: the folder is not trusted)"
     text = ", ".join(found) or f"defaults ({paths.config_file()} is not there)"
     return config, [Finding("settings", True, text, "", True)]
 

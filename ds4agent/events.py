@@ -329,6 +329,23 @@ class PermissionList:
 
 
 @dataclass(frozen=True, slots=True)
+class TrustNeeded:
+    """The folder brings what takes effect only when the person trusts it. The worker loads the
+    model meanwhile, and waits for a ``Trust``."""
+
+    folder: str
+    brings: tuple[str, ...]  # names of files, or how many more
+
+
+@dataclass(frozen=True, slots=True)
+class TrustDecided:
+    """What the folder brings is used from now on, or not."""
+
+    folder: str
+    trusted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """The last event. ``resume_id`` names the saved conversation, if there is one."""
 
@@ -362,5 +379,7 @@ Event = (
     | Compacted
     | FilesRestored
     | DiffShown
+    | TrustNeeded
+    | TrustDecided
     | Closed
 )

@@ -58,6 +58,11 @@ def permissions_file() -> Path:
     return config_file().with_name("permissions.toml")
 
 
+def trust_file() -> Path:
+    """Return the file of the folders that a person trusts, beside the settings."""
+    return config_file().with_name("trusted.toml")
+
+
 def command_folders(cwd: Path) -> tuple[Path, Path]:
     """Return the folders of Markdown commands: the person's, then the project's."""
     return config_file().with_name("commands"), project_root(cwd) / ".ds4" / "commands"

@@ -121,6 +121,14 @@ class EditPermissions:
 
 
 @dataclass(frozen=True, slots=True)
+class Trust:
+    """The answer to a ``TrustNeeded``. Unasked, it is remembered and holds from the next start."""
+
+    trusted: bool
+    is_remembered: bool = True  # False: for this run
+
+
+@dataclass(frozen=True, slots=True)
 class TakeBackQueued:
     """Remove the newest queued message; it comes back in ``QueueChanged`` by its absence."""
 
@@ -145,6 +153,7 @@ Command = (
     | Undo
     | Redo
     | ShowDiff
+    | Trust
     | TakeBackQueued
     | Quit
 )

@@ -11,6 +11,7 @@ import pytest
 
 from ds4agent import paths
 from ds4agent.cli import main
+from ds4agent.permissions.trust import TrustFile
 from tests.fakes.scripted_model import scripted_engine
 
 ROOT = Path(__file__).parent.parent
@@ -83,10 +84,10 @@ def test_model_that_does_not_exist_is_told_before_anything_is_loaded(capsys) -> 
 def test_unexpected_error_is_one_line_with_the_log_and_a_traceback_there(
     capsys, monkeypatch
 ) -> None:
-    def broken(cwd):
+    def broken(cwd, **_):
         raise KeyError("a bug")
 
-    monkeypatch.setattr("ds4agent.cli.load_config", broken)
+    monkeypatch.setattr("ds4agent.run_settings.load_config", broken)
     assert run("-p", "hi") == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and str(paths.log_file()) in err
@@ -101,17 +102,55 @@ def test_settings_reach_the_agent(tmp_path, monkeypatch, capsys) -> None:
     assert capsys.readouterr().out == "abcd\n"
 
 
-def test_project_instructions_reach_the_system_prompt(tmp_path, monkeypatch, capsys) -> None:
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder inside a repository that brings instructions, settings and a command."""
     (tmp_path / ".git").mkdir()
     (tmp_path / "AGENTS.md").write_text("Use tabs.", encoding="utf-8")
+    folder = tmp_path / ".ds4" / "commands"
+    folder.mkdir(parents=True)
+    (folder / "fix.md").write_text("Fix it.", encoding="utf-8")
+    (tmp_path / ".ds4" / "config.toml").write_text("max_tokens = 3\n", encoding="utf-8")
     inner = tmp_path / "inner"
     inner.mkdir()
-    counts = []
-    for name in ("AGENTS.md", "moved.md"):
-        (tmp_path / "AGENTS.md").rename(tmp_path / name) if name == "moved.md" else None
-        run("-p", "hi", "--no-save", "--chdir", str(inner), "--output-format", "json")
-        counts.append(json.loads(capsys.readouterr().out)["usage"]["context_tokens"])
-    assert counts[0] - counts[1] > len("Use tabs.")
+    return inner
+
+
+def run_in(project: Path, capsys, *options: str) -> tuple[dict, str]:
+    run("-p", "hi", "--no-save", "--chdir", str(project), "--output-format", "json", *options)
+    told = capsys.readouterr()
+    return json.loads(told.out), told.err
+
+
+def test_what_a_project_brings_is_used_with_trust_alone(project, capsys) -> None:
+    untrusted, told = run_in(project, capsys)
+    assert untrusted["outcome"] == "done"
+    line = ".ds4/config.toml, AGENTS.md, .ds4/commands/fix.md of this folder is not used"
+    assert line in told and "--trust" in told
+    assert line in untrusted["warnings"][0]
+
+    trusted, told = run_in(project, capsys, "--trust")
+    assert trusted["outcome"] == "limit"  # three tokens
+    assert "not used" not in told
+    n_more = trusted["usage"]["context_tokens"] - untrusted["usage"]["context_tokens"]
+    assert n_more > len("Use tabs.")
+    assert not paths.trust_file().exists()  # a flag is for one run
+
+    TrustFile(project.parent).remember(True)
+    assert run_in(project, capsys)[0]["usage"] == trusted["usage"]
+    TrustFile(project.parent).remember(False)
+    assert run_in(project, capsys)[0]["usage"] == untrusted["usage"]
+
+
+def test_a_folder_that_brings_nothing_asks_for_no_trust(tmp_path, capsys) -> None:
+    result, told = run_in(tmp_path, capsys)
+    assert result["outcome"] == "done" and "trust" not in told
+
+
+def test_a_trusted_project_still_cannot_widen_rights(project, capsys) -> None:
+    (project.parent / ".ds4" / "config.toml").write_text('approval = "auto"\n', encoding="utf-8")
+    assert run("-p", "hi", "--no-save", "--chdir", str(project), "--trust") == 2
+    assert "a project may only narrow approval" in capsys.readouterr().err
 
 
 def test_sessions_list_show_and_delete(capsys) -> None:

@@ -7,6 +7,7 @@ import pytest
 from ds4agent import config, paths
 from ds4agent.config import Config, load_config
 from ds4agent.errors import ConfigError, explain
+from ds4agent.permissions.trust import TrustFile
 
 
 @pytest.fixture
@@ -41,7 +42,9 @@ def test_later_sources_win_and_each_value_knows_its_origin(folder, monkeypatch):
     project = write_project(folder, "\ntop_k = 20\nmax_tokens = 800\nseed = 2\n")
     monkeypatch.setenv("DS4_MAX_TOKENS", "700")
     monkeypatch.setenv("DS4_SEED", "3")
-    loaded = load_config(folder).with_values({"seed": 4, "ctx": None}, "command line")
+    loaded = load_config(folder, trust_project=True).with_values(
+        {"seed": 4, "ctx": None}, "command line"
+    )
     values = (loaded.temperature, loaded.top_k, loaded.max_tokens, loaded.seed, loaded.ctx)
     assert values == (0.1, 20, 700, 4, 0)
     assert loaded.origin("temperature") == f"{user}:1"
@@ -132,12 +135,12 @@ def test_an_empty_environment_variable_is_not_set(folder, monkeypatch):
 def test_a_project_cannot_widen_or_touch_what_is_the_persons(folder, line):
     path = write_project(folder, line)
     with pytest.raises(ConfigError, match=str(path)):
-        load_config(folder)
+        load_config(folder, trust_project=True)
 
 
 def test_a_project_can_make_the_agent_more_careful(folder):
     write_project(folder, 'approval = "plan"\nmax_rounds = 5\ntemperature = 0.3\n')
-    loaded = load_config(folder)
+    loaded = load_config(folder, trust_project=True)
     assert (loaded.approval, loaded.max_rounds, loaded.temperature) == ("plan", 5, 0.3)
 
 
@@ -145,12 +148,22 @@ def test_a_project_is_measured_against_the_users_own_setting(folder):
     write_user('approval = "plan"')
     write_project(folder, 'approval = "ask"')
     with pytest.raises(ConfigError, match="now 'plan', found 'ask'"):
-        load_config(folder)
+        load_config(folder, trust_project=True)
 
 
 def test_an_untrusted_project_file_is_not_read(folder):
     write_project(folder, "not even toml")
     assert load_config(folder, trust_project=False) == Config()
+
+
+def test_a_projects_file_counts_only_where_the_person_trusts_the_folder(folder):
+    write_project(folder, "temperature = 0.3")
+    assert load_config(folder).temperature == 0.0
+    trust = TrustFile(folder)
+    trust.remember(True)
+    assert load_config(folder).temperature == 0.3
+    trust.remember(False)
+    assert load_config(folder).temperature == 0.0
 
 
 def test_flags_are_checked_like_every_other_source():
@@ -182,4 +195,4 @@ def test_a_project_does_not_say_where_conversations_are_saved(isolated_home, tmp
     project.parent.mkdir()
     project.write_text('kvcache = "here"\n', encoding="utf-8")
     with pytest.raises(ConfigError, match="a project may not set kvcache"):
-        load_config(tmp_path)
+        load_config(tmp_path, trust_project=True)

@@ -11,7 +11,15 @@ from collections import deque
 from enum import StrEnum
 
 from ds4agent.agent.event_stream import EventStream
-from ds4agent.events import ApprovalNeeded, ModeChanged, Notice, Phase, PhaseChanged, QueueChanged
+from ds4agent.events import (
+    ApprovalNeeded,
+    ModeChanged,
+    Notice,
+    Phase,
+    PhaseChanged,
+    QueueChanged,
+    TrustNeeded,
+)
 from ds4agent.requests import (
     Answer,
     Command,
@@ -30,6 +38,7 @@ from ds4agent.requests import (
     ShowDiff,
     Submit,
     TakeBackQueued,
+    Trust,
     Undo,
 )
 
@@ -56,6 +65,8 @@ class Mailbox:
         self._queued: deque[str] = deque()
         self._awaited_call = ""
         self._answer: Answer | None = None
+        self._awaits_trust = False
+        self._trust: Trust | None = None
         self._is_quitting = False
 
     @property
@@ -91,6 +102,10 @@ class Mailbox:
                     self._replace(command)
                 case Undo() | Redo() | ShowDiff():
                     self._replace(command)
+                case Trust() if self._awaits_trust:
+                    self._trust = command
+                case Trust():
+                    self._defer(command)
                 case Save() | ListSessions() | EditPermissions() | Compact():
                     self._defer(command)
                 case Quit():
@@ -230,6 +245,27 @@ class Mailbox:
                 self._changed.wait()
             self._awaited_call = ""
             return None if self.cancel.is_set() else self._answer
+
+    def ask_for_trust(self, question: TrustNeeded) -> None:
+        """Ask whether a folder is trusted; ``wait_for_trust`` has the answer."""
+        with self._changed:
+            self._awaits_trust = True
+            self._stream.emit(question)
+
+    def wait_for_trust(self) -> Trust | None:
+        """Return the answer; None when the program is to end instead."""
+        with self._changed:
+            while self._trust is None and not self._is_quitting:
+                self._changed.wait()
+            self._awaits_trust = False
+            return None if self._is_quitting else self._trust
+
+    def narrow(self, mode: Mode) -> None:
+        """Let less happen without asking, if the mode allows more than this one."""
+        with self._changed:
+            modes = list(Mode)  # from the narrowest on
+            if modes.index(mode) < modes.index(self._mode):
+                self._set_mode(mode)
 
     def _take_all(self) -> str:
         text = "\n\n".join(self._queued)

@@ -9,8 +9,8 @@ Order of events
 ---------------
 Opening::
 
-    PhaseChanged(LOADING) LoadProgress* [PhaseChanged(PREFILL) PrefillProgress*] Notice*
-    Ready PhaseChanged(IDLE)
+    PhaseChanged(LOADING) [TrustNeeded] LoadProgress* [TrustDecided]
+    [PhaseChanged(PREFILL) PrefillProgress*] Notice* Ready PhaseChanged(IDLE)
 
 ``Ready.reused_tokens`` came from a checkpoint, ``prefilled_tokens`` were computed (the system
 prompt of a new conversation). When the model or, headless, the conversation cannot be opened:
@@ -56,6 +56,7 @@ Everything else::
               PrefillProgress* Compacted, or a Notice and nothing has changed. Busy: after the
               turn. The same happens inside a turn, before a PREFILL, when the context is full.
     EditPermissions  PermissionList, or a Notice; busy: after the turn.
+    Trust     while a ``TrustNeeded`` is open, its answer: TrustDecided. Else a Notice.
     ListSessions  SessionList; while a turn runs between two tokens, else after the tool.
     Quit      interrupts, saves what is not saved, PhaseChanged(CLOSED) Closed(resume_id).
 """
@@ -67,15 +68,17 @@ from collections.abc import Callable
 
 from ds4agent.agent.archive import Archive, record_to_resume, session_list
 from ds4agent.agent.calls import CallRunner
-from ds4agent.agent.compaction import Compaction, CompactionCancelled
 from ds4agent.agent.conversation import Conversation, Progress
 from ds4agent.agent.equipment import Equipment
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.file_history import FileHistory
+from ds4agent.agent.folder_trust import FolderTrust
 from ds4agent.agent.loop import Turn, TurnReport
 from ds4agent.agent.mailbox import Mailbox
+from ds4agent.agent.making_room import RoomMaker
 from ds4agent.agent.mentions import expand
 from ds4agent.agent.meter import file_reporter, load_reporter, prefill_reporter
+from ds4agent.agent.project import UntrustedProject
 from ds4agent.agent.prompt import system_text
 from ds4agent.agent.saver import IDLE_S, Saver
 from ds4agent.agent.settings import AgentSettings
@@ -93,6 +96,8 @@ from ds4agent.events import (
     TurnEnded,
     Usage,
 )
+from ds4agent.paths import project_root
+from ds4agent.permissions.trust import TrustFile
 from ds4agent.requests import (
     Command,
     Compact,
@@ -109,6 +114,7 @@ from ds4agent.requests import (
     ShowDiff,
     Start,
     Submit,
+    Trust,
     Undo,
 )
 from engine.engine import Engine
@@ -117,13 +123,17 @@ from sessions.store import SessionStore
 
 OpenEngine = Callable[[Callable[[int, int], None], threading.Event], Engine]
 
-_WARN_AT = 0.8  # share of the context
-
 
 class AgentWorker:
     """One agent: a model, a folder, a conversation."""
 
-    def __init__(self, open_engine: OpenEngine, settings: AgentSettings, start: Start) -> None:
+    def __init__(
+        self,
+        open_engine: OpenEngine,
+        settings: AgentSettings,
+        start: Start,
+        project: UntrustedProject | None = None,
+    ) -> None:
         """Prepare; nothing is opened before ``start``.
 
         Args:
@@ -131,6 +141,7 @@ class AgentWorker:
                 in all) and an event that asks it to give up.
             settings: what does not change.
             start: the conversation to open first, and a prompt to send.
+            project: what the folder brings, if it is not trusted yet; the settings are without it.
         """
         self.events: queue.Queue[Event] = queue.Queue()
         self._open_engine = open_engine
@@ -141,7 +152,15 @@ class AgentWorker:
         self._saver = Saver(self._stream, self._attempt, lambda: self._mailbox.is_wanted)
         self._thread = threading.Thread(target=self._run, name="ds4-worker", daemon=True)
         self._store = SessionStore(settings.store_folder) if settings.store_folder else None
-        self._has_warned = False
+        self._room = RoomMaker(
+            self._stream,
+            self._saver,
+            self._mailbox.cancel,
+            self._attempt,
+            saves=self._store is not None,
+        )
+        memory = project.memory if project is not None else TrustFile(project_root(settings.cwd))
+        self._trust = FolderTrust(project, memory, self._mailbox, self._stream)
         # Set by the worker's thread when the model is there.
         self._engine: Engine | None = None
         self._archive: Archive | None = None
@@ -226,7 +245,10 @@ class AgentWorker:
             case Undo() | Redo() | ShowDiff():
                 self._files.obey(command)
             case Compact(wish):
-                self._compact(wish=wish)
+                head = self._archive.head_state if self._archive is not None else None
+                self._room.compact(self._conversation, head, wish=wish)
+            case Trust():
+                self._trust.obey(command)
             case EditPermissions(action, rule):
                 self._edit_permissions(action, rule)
 
@@ -234,10 +256,14 @@ class AgentWorker:
 
     def _open(self) -> None:
         self._stream.emit(PhaseChanged(Phase.LOADING))
-        # Before the model, which may take minutes: what can be refused is refused now.
+        # Before the model, which may take minutes: what can be refused or asked is so now.
         resume_id, problem = self._resume_id()
+        self._trust.ask(is_headless=self._settings.headless)
         engine = self._open_engine(load_reporter(self._stream), self._mailbox.cancel)
         self._engine = engine
+        self._settings = self._trust.settle(self._settings)
+        if self._mailbox.is_quitting:
+            return
         self._prepare_tools(engine)
         if resume_id:
             problem = self._attempt(lambda: self._load_ready(resume_id))
@@ -319,7 +345,7 @@ class AgentWorker:
             self._equipment.renew()
         self._conversation = conversation
         self._saver.another_conversation()
-        self._has_warned = False
+        self._room.another_conversation()
         self._stream.emit(
             Ready(
                 model=info.name,
@@ -380,8 +406,11 @@ class AgentWorker:
                 reports.append(TurnReport(Outcome.ERROR, used, error))
         report = reports[0]
         self._saver.after_turn(conversation, report.outcome)
-        self._warn_when_full(report.usage)
+        self._room.warn_when_full(report.usage)
         self._stream.emit(TurnEnded(report.outcome, report.usage, conversation.id, report.error))
+
+    def _make_room(self, in_turn: bool) -> bool:
+        return self._room.in_turn(self._conversation, self._archive.head_state, in_turn=in_turn)
 
     def _look_around(self) -> None:
         if self._mailbox.next_list():
@@ -435,54 +464,12 @@ class AgentWorker:
             names = ", ".join(damaged.path.name for damaged in self._store.damaged)
             self._stream.emit(Notice(f"Left out because they cannot be read: {names}", "warning"))
 
-    # --- compaction ---------------------------------------------------------------------------
-
-    def _make_room(self, in_turn: bool) -> bool:
-        """Compact because the context is full; what fails is told, and the turn goes on."""
-        self._stream.emit(Notice("The context is nearly full: older messages are summarised"))
-        error = self._attempt(lambda: self._compact(in_turn=in_turn))
-        if error:
-            self._stream.emit(Notice(f"Not compacted: {error}", "warning"))
-        return not self._mailbox.cancel.is_set()
-
-    def _compact(self, *, in_turn: bool = False, wish: str = "") -> None:
-        conversation = self._conversation
-        if conversation is None or not conversation.has_messages:
-            self._stream.emit(Notice("There is nothing to compact yet"))
-            return
-        self._saver.before_another(conversation)  # what is not on disk must not be given up
-        is_kept = self._store is not None and not conversation.is_read_only
-        kept_id = conversation.id if is_kept else ""
-        compaction = Compaction(
-            conversation, self._stream, self._mailbox.cancel, self._archive.head_state
-        )
-        try:
-            done = compaction.run(in_turn=in_turn, kept_id=kept_id, wish=wish)
-        except CompactionCancelled:
-            self._stream.emit(
-                Notice("Compaction was interrupted; the conversation is as it was", "warning")
-            )
-            return
-        self._has_warned = False
-        self._stream.emit(done)
-
     def _edit_permissions(self, action: str, rule: str) -> None:
         if self._equipment is None:
             raise Ds4Error("there is no model, so there are no rules to change")
         if action:
             self._equipment.policy.edit(action, rule)
         self._stream.emit(PermissionList(self._equipment.policy.entries()))
-
-    def _warn_when_full(self, usage: Usage) -> None:
-        if not self._has_warned and usage.context_tokens > _WARN_AT * usage.context_size:
-            self._has_warned = True
-            self._stream.emit(
-                Notice(
-                    f"{usage.context_tokens} of {usage.context_size} context tokens are used. "
-                    "/compact makes room, /new begins a new conversation.",
-                    "warning",
-                )
-            )
 
     def _release(self) -> None:
         if self._archive is not None:

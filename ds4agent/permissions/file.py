@@ -6,26 +6,17 @@
     allow = ["bash(=make test)", "edit"]
     deny = ["bash(git push*)"]
 
-It may be edited by hand; comments survive. It is written whole or not at all, and a lock beside
-it keeps two agents from losing each other's rules.
+It may be edited by hand; see ``person_file``.
 """
 
-import contextlib
-import fcntl
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import tomlkit
-from tomlkit.exceptions import TOMLKitError
 
 from ds4agent import paths
 from ds4agent.errors import ConfigError
+from ds4agent.permissions.person_file import PersonFile
 from ds4agent.permissions.rules import OwnedRule, Rule, Verdict
-from sessions.errors import CheckpointError
-from sessions.safe_file import plain_errors, staged
-
-_LARGEST_BYTES = 1 << 20  # a person's rules are some lines; more is no such file
 
 
 class PermissionFile:
@@ -39,6 +30,7 @@ class PermissionFile:
     def __init__(self, project: Path, path: Path | None = None) -> None:
         self.project = project
         self.path = path or paths.permissions_file()
+        self._file = PersonFile(self.path, "rules")
 
     def read(self) -> list[OwnedRule]:
         """Return the rules, in the order of the file.
@@ -46,7 +38,7 @@ class PermissionFile:
         Raises:
             ConfigError: the file cannot be read or holds something else.
         """
-        table = self._table(self._document())
+        table = self._table(self._file.read())
         return [
             OwnedRule(verdict, self._rule(text), str(self.path))
             for verdict in Verdict
@@ -59,12 +51,10 @@ class PermissionFile:
         Raises:
             ConfigError: the file cannot be read or written.
         """
-        with self._locked():
-            document = self._document()
+        with self._file.edited() as document:
             _drop(self._table(document), rule)
             table = document.setdefault(str(self.project), tomlkit.table())
             table.setdefault(verdict.value, tomlkit.array()).append(str(rule))
-            self._write(document)
 
     def remove(self, rule: Rule) -> bool:
         """Forget a rule; False when there was none.
@@ -72,24 +62,8 @@ class PermissionFile:
         Raises:
             ConfigError: the file cannot be read or written.
         """
-        with self._locked():
-            document = self._document()
-            was_there = _drop(self._table(document), rule)
-            if was_there:
-                self._write(document)
-            return was_there
-
-    def _document(self) -> tomlkit.TOMLDocument:
-        try:
-            if not self.path.exists():
-                return tomlkit.document()
-            if self.path.stat().st_size > _LARGEST_BYTES:
-                raise ConfigError(f"{self.path} is too large for rules", "Move it away.")
-            return tomlkit.parse(self.path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, TOMLKitError) as error:
-            raise ConfigError(
-                f"cannot read the rules in {self.path}: {error}", "Correct the file, or move it."
-            ) from error
+        with self._file.edited() as document:
+            return _drop(self._table(document), rule)
 
     def _table(self, document: tomlkit.TOMLDocument) -> dict:
         table = document.get(str(self.project), {})
@@ -111,33 +85,6 @@ class PermissionFile:
             return Rule.parse(text)
         except ConfigError as error:
             raise ConfigError(f"{self.path}: {error}", error.hint) from error
-
-    def _write(self, document: tomlkit.TOMLDocument) -> None:
-        text = tomlkit.dumps(document).encode("utf-8")
-        try:
-            with plain_errors("write the rules to", self.path), staged(self.path) as new:
-                new.file.write(text)
-                new.finish()
-                new.publish()
-        except CheckpointError as error:
-            raise ConfigError(str(error), error.hint) from error
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        try:
-            paths.make_private(self.path.parent)
-            lock = os.open(
-                self.path.with_name(self.path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600
-            )
-        except OSError as error:
-            raise ConfigError(
-                f"cannot write beside {self.path}: {error.strerror}", "Unlock the folder."
-            ) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
 
 
 def _drop(table: dict, rule: Rule) -> bool:

@@ -15,7 +15,7 @@ from textual.binding import Binding
 
 from ds4agent.commands import CommandTable
 from ds4agent.errors import UsageError, explain
-from ds4agent.events import Closed
+from ds4agent.events import Closed, TrustNeeded
 from ds4agent.requests import Answer, Load, Mode, Quit, SetMode, Submit, TakeBackQueued
 from ds4agent.tui import theme
 from ds4agent.tui.controller import Controller
@@ -29,6 +29,7 @@ from ds4agent.tui.widgets.queue_preview import QueuePreview
 from ds4agent.tui.widgets.status_line import StatusLine
 from ds4agent.tui.widgets.suggestions import Suggestions
 from ds4agent.tui.widgets.transcript import Transcript
+from ds4agent.tui.widgets.trust_dialog import NOT_NOW, TrustDialog
 
 QUIT_AGAIN_S = 2.0  # the second press of Ctrl+C must come within this time
 _CLOSE_WAIT_S = 10.0  # how long the end of the screen waits for the worker to save
@@ -61,8 +62,10 @@ class AgentApp(App[int]):
         no_animation: bool = False,
         commands: CommandTable | None = None,
         notes: Sequence[str] = (),
+        on_trusted: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         super().__init__()
+        self._on_trusted = on_trusted
         self._worker = worker
         self._commands = commands or CommandTable()
         self._notes = tuple(notes)
@@ -203,6 +206,18 @@ class AgentApp(App[int]):
     def on_approval_panel_interrupt_asked(self) -> None:
         self._worker.interrupt()
 
+    # --- trust -----------------------------------------------------------------------------------
+
+    def ask_for_trust(self, question: TrustNeeded) -> None:
+        """Ask whether what the folder brings takes effect."""
+        dialog = TrustDialog(question, self._composer.insert)
+        self.push_screen(dialog, lambda answer: self._worker.send(answer or NOT_NOW))
+
+    async def folder_is_trusted(self) -> None:
+        """Know the folder's own commands from now on."""
+        for note in self._on_trusted():
+            await self.controller.say(note, "warning")
+
     # --- the transcript --------------------------------------------------------------------------
 
     def on_transcript_unseen(self, event: Transcript.Unseen) -> None:
@@ -285,6 +300,7 @@ def run_tui(
     commands: CommandTable | None = None,
     notes: Sequence[str] = (),
     on_closed: Callable[[str], None] | None = None,
+    on_trusted: Callable[[], Sequence[str]] = tuple,
 ) -> int:
     """Show the screen until the person quits. Prints nothing.
 
@@ -294,11 +310,15 @@ def run_tui(
         commands: what a slash knows; None: the program's own.
         notes: lines that are shown first.
         on_closed: called with the id of the saved conversation, "" when there is none.
+        on_trusted: called when the person trusts the folder; adds its commands to ``commands`` and
+            returns lines to show.
 
     Returns:
         The exit code: 0, or 1 when the model could not be loaded or the screen failed.
     """
-    app = AgentApp(worker, no_animation=no_animation, commands=commands, notes=notes)
+    app = AgentApp(
+        worker, no_animation=no_animation, commands=commands, notes=notes, on_trusted=on_trusted
+    )
     try:
         code = app.run()
     finally:

@@ -34,6 +34,8 @@ from ds4agent.events import (
     ToolCallStarted,
     ToolFinished,
     ToolOutput,
+    TrustDecided,
+    TrustNeeded,
     TurnEnded,
     TurnStarted,
 )
@@ -136,6 +138,10 @@ class Controller:
                 self._queue_changed(event)
             case Saved():
                 await self._saved(event)
+            case TrustNeeded():
+                self._app.ask_for_trust(event)
+            case TrustDecided(trusted=True):
+                await self._app.folder_is_trusted()
             case SessionList():
                 self._pick_session(event)
             case Compacted():

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ds4agent.agent.project import UntrustedProject
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.agent.worker import AgentWorker
 from ds4agent.events import Closed, Event, Phase, PhaseChanged, Ready, TextDelta, TurnEnded
@@ -37,6 +38,7 @@ class Rig:
         n_params: int = 0,
         answers: dict[str, str] | None = None,
         start: Start = Start(),  # noqa: B008  frozen
+        project: UntrustedProject | None = None,
         **settings: Any,
     ) -> None:
         self.engine = scripted_engine(replies, ctx, delay_s, n_params, answers)
@@ -44,7 +46,7 @@ class Rig:
         self._at = 0  # events before it were looked at by ``wait``
         settings = {"cwd": workspace, "mode": Mode.AUTO, **settings}
         self.worker = AgentWorker(
-            lambda progress, cancel: self.engine, AgentSettings(**settings), start
+            lambda progress, cancel: self.engine, AgentSettings(**settings), start, project
         )
         self.worker.start()
 
