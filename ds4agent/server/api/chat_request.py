@@ -17,7 +17,8 @@ from ds4agent.server.api.settings import (
 )
 from ds4agent.server.api.tools import (
     check_names,
-    choose_tool,
+    choose_tools,
+    read_allowed_tools,
     read_function,
     refuse_forced_call_in_thinking,
 )
@@ -165,13 +166,17 @@ def _tool_choice(
     value = fields.get("tool_choice")
     if isinstance(value, dict):
         named = Fields(value, "tool_choice")
-        named.one_of("type", ("function",))
-        function = named.object("function")
-        if function is None:
-            raise wrong(named.at("function"), None, "an object")
-        chosen = choose_tool(tools, function.text("name"))
-        refuse_forced_call_in_thinking(thinking)
-        return "auto", chosen, True
+        kind = named.one_of("type", ("function", "allowed_tools"))
+        inner = named.object(kind)
+        if inner is None:
+            raise wrong(named.at(kind), None, "an object")
+        if kind == "allowed_tools":
+            allowed, must_call = read_allowed_tools(inner, tools)
+        else:
+            allowed, must_call = choose_tools(tools, [inner.text("name")]), True
+        if must_call:
+            refuse_forced_call_in_thinking(thinking)
+        return "auto", allowed, must_call
     choice = fields.one_of("tool_choice", _CHOICES, "auto")
     if choice == "required":
         refuse_forced_call_in_thinking(thinking)

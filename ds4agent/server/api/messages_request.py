@@ -17,7 +17,7 @@ from ds4agent.server.api.settings import (
     read_thinking_switch,
     resolve_thinking,
 )
-from ds4agent.server.api.tools import check_names, choose_tool, read_function
+from ds4agent.server.api.tools import check_names, choose_tools, read_function
 from engine.chat.conversation import Call, Conversation, Message
 from engine.chat.format import ToolSpec
 
@@ -241,7 +241,7 @@ def _tool_choice(
         case "none":
             return "none", (), False, is_parallel
         case "tool":
-            chosen = choose_tool(tools, value.text("name"))
+            chosen = choose_tools(tools, [value.text("name")])
             return "auto", tools if thinking else chosen, not thinking, is_parallel
         case "any":
             if not tools:

@@ -69,4 +69,7 @@ def _for_anthropic(model: ServedModel) -> dict[str, Any]:
         "id": model.name,
         "display_name": model.name,
         "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lifecycle": "active",
+        "max_input_tokens": model.context_length,
+        "max_tokens": min(MAX_OUTPUT, model.context_length),
     }

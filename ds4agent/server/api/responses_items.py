@@ -27,7 +27,8 @@ _CALLS = {
     "image_generation_call": "image_generation_call",
 }
 _OUTPUTS = frozenset(f"{kind}_output" for kind in (*_CALLS, "function_call", "custom_tool_call"))
-_SKIPPED = ("compaction", "context_compaction")
+# What these say is read elsewhere, or only a service with a memory of its own can use it.
+_SKIPPED = ("additional_tools", "compaction", "configuration_update", "context_compaction")
 _SEAL = "ds4-thinking-1:"
 
 

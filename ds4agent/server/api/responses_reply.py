@@ -164,9 +164,10 @@ class ResponsesReply:
 
 
 def _usage_of(usage: Usage) -> dict[str, Any]:
+    cache = {"cached_tokens": usage.cached, "cache_write_tokens": usage.prompt - usage.cached}
     return {
         "input_tokens": usage.prompt,
-        "input_tokens_details": {"cached_tokens": usage.cached},
+        "input_tokens_details": cache,
         "output_tokens": usage.completion,
         "output_tokens_details": {"reasoning_tokens": usage.thinking},
         "total_tokens": usage.prompt + usage.completion,

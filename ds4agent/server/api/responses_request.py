@@ -12,7 +12,11 @@ from ds4agent.server.api.request import Api, ApiRequest, ServedModel
 from ds4agent.server.api.responses_items import read_input
 from ds4agent.server.api.responses_tools import DeclaredTools, read_tools
 from ds4agent.server.api.settings import read_effort, read_limit, read_sampling, resolve_thinking
-from ds4agent.server.api.tools import choose_tool, refuse_forced_call_in_thinking
+from ds4agent.server.api.tools import (
+    choose_tools,
+    read_allowed_tools,
+    refuse_forced_call_in_thinking,
+)
 from engine.chat.conversation import Conversation, Message
 from engine.chat.format import ToolSpec
 
@@ -33,6 +37,7 @@ def parse_responses(
     Raises:
         ApiError: it can't be answered.
     """
+    _refuse_what_is_missing(fields)
     asked_model = fields.text("model", model.name)
     messages = read_input(fields)
     instructions = fields.text("instructions", "")
@@ -42,10 +47,12 @@ def parse_responses(
         raise ApiError("missing input", param="input")
     pairing = check_pairs(messages, Api.RESPONSES, live_call_ids)
     reasoning = fields.object("reasoning")
-    thinking, effort = resolve_thinking(model, asked_model, None, read_effort(reasoning, "effort"))
+    update = _updates(fields)
+    effort = read_effort(update.object("reasoning"), "effort") or read_effort(reasoning, "effort")
+    thinking, effort = resolve_thinking(model, asked_model, None, effort)
     declared = read_tools(fields)
     choice, callable_tools, must_call = _tool_choice(fields, declared, thinking)
-    text = fields.object("text")
+    text = update.object("text") or fields.object("text")
     form, asked_format = read_answer_form(text.object("format") if text else None)
     conversation = Conversation(
         tuple(messages),
@@ -82,10 +89,13 @@ def _tool_choice(
     tools = declared.tools
     if isinstance(fields.get("tool_choice"), dict):
         named = fields.object("tool_choice")
-        named.one_of("type", ("function", "custom"))
-        chosen = choose_tool(tools, named.text("namespace", "") + named.text("name"))
-        refuse_forced_call_in_thinking(thinking)
-        return "auto", chosen, True
+        if named.one_of("type", ("function", "custom", "allowed_tools")) == "allowed_tools":
+            allowed, must_call = read_allowed_tools(named, tools)
+        else:
+            allowed, must_call = choose_tools(tools, [_whole_name(named)]), True
+        if must_call:
+            refuse_forced_call_in_thinking(thinking)
+        return "auto", allowed, must_call
     choice = fields.one_of("tool_choice", _CHOICES, "auto")
     if choice == "required":
         refuse_forced_call_in_thinking(thinking)
@@ -93,6 +103,29 @@ def _tool_choice(
             raise ApiError("tool_choice is required, but there are no tools.", param="tools")
         return "auto", tools, True
     return choice, (() if choice == "none" else tools), False
+
+
+def _whole_name(named: Fields) -> str:
+    return named.text("namespace", "") + named.text("name")
+
+
+def _updates(fields: Fields) -> Fields:
+    """Return the settings that items of the input change, later ones over earlier ones."""
+    merged: dict[str, Any] = {}
+    if isinstance(fields.get("input"), list):
+        for item in fields.objects("input"):
+            if item.get("type") == "configuration_update":
+                merged |= {key: value for key, value in item.raw.items() if value is not None}
+    return Fields(merged, "input")
+
+
+def _refuse_what_is_missing(fields: Fields) -> None:
+    """Refuse what the server would have to remember or to run by itself."""
+    for name in ("conversation", "prompt"):
+        if name in fields:
+            raise ApiError(f"{name} is not supported; replay the full input instead.", param=name)
+    if fields.boolean("background"):
+        raise ApiError("background is not supported, expected false.", param="background")
 
 
 def _echo(fields: Fields, reasoning: Fields | None, effort: str | None) -> dict[str, Any]:

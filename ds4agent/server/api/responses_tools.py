@@ -20,16 +20,16 @@ from engine.chat.format import ToolSpec
 TOOL_SEARCH = "tool_search"
 _HOSTED = frozenset(
     {
+        "apply_patch",
         "code_interpreter",
+        "computer",
         "computer_use_preview",
         "file_search",
         "image_generation",
         "local_shell",
         "mcp",
-        "web_search",
-        "web_search_2025_08_26",
-        "web_search_preview",
-        "web_search_preview_2025_03_11",
+        "programmatic_tool_calling",
+        "shell",
     }
 )
 _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
@@ -44,7 +44,7 @@ class DeclaredTools:
 
 
 def read_tools(fields: Fields) -> DeclaredTools:
-    """Read ``tools``, and those that past tool searches have found.
+    """Read ``tools``, and those that items of the input add or that past searches have found.
 
     Raises:
         ApiError: one is of no known kind, or two have the same name.
@@ -59,9 +59,9 @@ def read_tools(fields: Fields) -> DeclaredTools:
                 names[tool.name] = called_as
     check_names(tools)
     seen.update(tool.name for tool in tools)
-    for item in _found_by_search(fields):
+    for item in _of_items(fields):
         for tool, called_as in _tool(item):
-            if tool.name not in seen:  # a search may find the same tool again
+            if tool.name not in seen:  # the same tool may come again
                 seen.add(tool.name)
                 tools.append(tool)
                 if called_as is not None:
@@ -69,10 +69,10 @@ def read_tools(fields: Fields) -> DeclaredTools:
     return DeclaredTools(tuple(tools), MappingProxyType(names))
 
 
-def _found_by_search(fields: Fields) -> Iterator[Fields]:
+def _of_items(fields: Fields) -> Iterator[Fields]:
     if isinstance(fields.get("input"), list):
         for item in fields.objects("input"):
-            if item.get("type") == "tool_search_output":
+            if item.get("type") in ("additional_tools", "tool_search_output"):
                 yield from item.objects("tools")
 
 
@@ -96,7 +96,7 @@ def _tool(fields: Fields) -> Iterator[tuple[ToolSpec, CalledAs | None]]:
                 ),
                 CalledAs(TOOL_SEARCH, TOOL_SEARCH),
             )
-        case _ if kind not in _HOSTED:
+        case _ if kind not in _HOSTED and not kind.startswith("web_search"):
             raise ApiError(
                 f"{fields.at('type')} is {kind[:80]!r}, expected function, custom or namespace.",
                 param=fields.at("type"),

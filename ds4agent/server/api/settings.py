@@ -10,7 +10,13 @@ _LEAST_TOP_P = 1e-9  # 0 asks for the likeliest token only
 _TOP_P_WITH_TOOLS = 0.95  # what DeepSeek V4 was trained with while it thinks and may call
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SAME_EFFORT = {"minimal": "low", "medium": "high"}
-_THINKING_TYPES = {"enabled": True, "adaptive": True, "auto": True, "disabled": False}
+_THINKING_TYPES = {
+    "enabled": True,
+    "adaptive": True,
+    "auto": True,
+    "between_tools": True,
+    "disabled": False,
+}
 # Names under which DeepSeek's own service offers one model with and without thinking.
 _THINKING_NAMES = {"deepseek-chat": False, "deepseek-reasoner": True}
 

@@ -52,18 +52,39 @@ def check_names(tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
     return tuple(tools)
 
 
-def choose_tool(tools: Sequence[ToolSpec], name: str) -> tuple[ToolSpec, ...]:
-    """Return the one tool that the client chose.
+def choose_tools(tools: Sequence[ToolSpec], names: Sequence[str]) -> tuple[ToolSpec, ...]:
+    """Return the tools that the client chose, in their own order.
 
     Raises:
-        ApiError: there is none of that name.
+        ApiError: there is none of a name.
     """
-    chosen = tuple(tool for tool in tools if tool.name == name)
-    if not chosen:
-        raise ApiError(
-            f"tool_choice names {name[:80]!r}, expected one of the tools.", param="tool_choice"
-        )
-    return chosen
+    known = {tool.name for tool in tools}
+    for name in names:
+        if name not in known:
+            raise ApiError(
+                f"tool_choice names {name[:80]!r}, expected one of the tools.", param="tool_choice"
+            )
+    chosen = set(names)
+    return tuple(tool for tool in tools if tool.name in chosen)
+
+
+def read_allowed_tools(
+    fields: Fields, tools: Sequence[ToolSpec]
+) -> tuple[tuple[ToolSpec, ...], bool]:
+    """Read OpenAI's ``allowed_tools``: all tools stay in the prompt, a few may be called.
+
+    Returns:
+        What may be called, and whether one must be.
+    """
+    is_required = fields.one_of("mode", ("auto", "required"), "auto") == "required"
+    names = []
+    for item in fields.objects("tools"):
+        function = item.object("function") or item
+        names.append(function.text("namespace", "") + function.text("name"))
+    chosen = choose_tools(tools, names)
+    if is_required and not chosen:
+        raise ApiError("tool_choice is required, but it allows no tool.", param="tool_choice")
+    return chosen, is_required
 
 
 def refuse_forced_call_in_thinking(thinking: bool) -> None:

@@ -17,7 +17,8 @@ from tests.server.api.events import read_events
 
 TOOL = ToolSpec("read", "", {"type": "object", "properties": {"path": {"type": "string"}}})
 MODEL = ServedModel("model", 4096)
-ONE = '<｜DSML｜invoke name="read"><｜DSML｜parameter name="path">a</｜DSML｜parameter></｜DSML｜invoke>'
+PARAMETER = '<｜DSML｜parameter name="path">a</｜DSML｜parameter>'
+ONE = f'<｜DSML｜invoke name="read">{PARAMETER}</｜DSML｜invoke>'
 OPEN, CLOSE = "<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"
 
 
