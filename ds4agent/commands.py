@@ -1,7 +1,7 @@
 """The slash commands: one table for the screen, its completion and the help.
 
-A command line is parsed to a ``Command`` of ``ds4agent.events``. ``/help`` and ``/mode`` without
-an argument are the screen's own business: they parse to ``None``.
+A command line is parsed to a ``Command`` of ``ds4agent.requests``, which goes to the worker, or
+to a ``ScreenRequest``, which is the screen's own business.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,6 +26,19 @@ from ds4agent.requests import (
     Trust,
     Undo,
 )
+from ds4agent.screen_requests import (
+    Copy,
+    Export,
+    ScreenRequest,
+    SetMouse,
+    SetTheme,
+    ShowHelp,
+    ShowSettings,
+    TellMode,
+    What,
+)
+
+THEMES = ("auto", "dark", "light", "ansi", "high-contrast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +47,7 @@ class SlashCommand:
 
     name: str  # without the slash
     help: str  # one line
-    make: Callable[[str], Command | None]  # argument -> command
+    make: Callable[[str], Command | ScreenRequest]  # of its argument
     argument: str = ""  # its name in the help, "" for none
     is_required: bool = False  # without its argument it means nothing
     aliases: tuple[str, ...] = ()
@@ -48,9 +61,9 @@ class SlashCommand:
         return f"/{self.name} {argument}" if self.argument else f"/{self.name}"
 
 
-def _mode(argument: str) -> Command | None:
+def _mode(argument: str) -> Command | ScreenRequest:
     if not argument:
-        return None
+        return TellMode()
     try:
         return SetMode(Mode(argument.lower()))
     except ValueError as error:
@@ -92,10 +105,32 @@ _LOAD_WAYS = ("copy", "read-only", "prefill")
 _PERMISSION_ACTIONS = ("allow", "ask", "deny", "remove")
 
 
-def _diff(argument: str) -> Command | None:
+def _diff(argument: str) -> Command:
     if argument not in ("", "all"):
         raise UsageError(f"/diff {argument}: expected nothing or all")
     return ShowDiff(bool(argument))
+
+
+def _one_of(name: str, choices: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that reads an optional argument, one of ``choices``."""
+    known = tuple(choices)
+
+    def read(argument: str) -> str:
+        if argument and argument.lower() not in known:
+            raise UsageError(f"/{name} {argument}: expected one of {', '.join(known)}")
+        return argument.lower()
+
+    return read
+
+
+_copied = _one_of("copy", What)
+_theme = _one_of("theme", THEMES)
+_on_off = _one_of("mouse", ("on", "off"))
+
+
+def _mouse(argument: str) -> ScreenRequest:
+    word = _on_off(argument)
+    return SetMouse(word == "on" if word else None)
 
 
 def _trust(argument: str) -> Command:
@@ -105,7 +140,7 @@ def _trust(argument: str) -> Command:
 
 
 COMMANDS: tuple[SlashCommand, ...] = (
-    SlashCommand("help", "show commands and keys", lambda _: None),
+    SlashCommand("help", "show commands and keys", lambda _: ShowHelp()),
     SlashCommand("save", "save the conversation now", lambda _: Save()),
     SlashCommand(
         "load",
@@ -130,7 +165,12 @@ COMMANDS: tuple[SlashCommand, ...] = (
         argument="N",
         when_busy=False,
     ),
-    SlashCommand("list", "show the saved conversations", lambda _: ListSessions()),
+    SlashCommand(
+        "list",
+        "show the saved conversations and open one",
+        lambda _: ListSessions(),
+        aliases=("resume",),
+    ),
     SlashCommand("new", "begin a new conversation", lambda _: New(), when_busy=False),
     SlashCommand(
         "mode",
@@ -165,6 +205,34 @@ COMMANDS: tuple[SlashCommand, ...] = (
         choices=_PERMISSION_ACTIONS,
     ),
     SlashCommand(
+        "copy",
+        "copy the last answer; or its last block of code; or all",
+        lambda argument: Copy(What(_copied(argument) or What.ANSWER)),
+        argument="WHAT",
+        choices=tuple(What),
+    ),
+    SlashCommand(
+        "export",
+        "write the conversation to a file: Markdown, or HTML by its name",
+        Export,
+        argument="FILE",
+    ),
+    SlashCommand("settings", "show and change the settings", lambda _: ShowSettings()),
+    SlashCommand(
+        "theme",
+        "show or change the colours",
+        lambda argument: SetTheme(_theme(argument)),
+        argument="NAME",
+        choices=THEMES,
+    ),
+    SlashCommand(
+        "mouse",
+        "take the mouse, or leave it to the terminal",
+        _mouse,
+        argument="ON|OFF",
+        choices=("on", "off"),
+    ),
+    SlashCommand(
         "trust",
         "from the next start on, use what this folder brings for agents (or not: /trust no)",
         _trust,
@@ -197,12 +265,13 @@ class CommandTable:
             c for c in self.commands if any(n.startswith(start) for n in (c.name, *c.aliases))
         )
 
-    def parse(self, line: str, *, is_busy: bool = False) -> tuple[SlashCommand, Command | None]:
+    def parse(
+        self, line: str, *, is_busy: bool = False
+    ) -> tuple[SlashCommand, Command | ScreenRequest]:
         """Read a line that begins with a slash.
 
         Returns:
-            The entry of the table, and the command for the worker; None when it is the screen's
-            own.
+            The entry of the table, and what it asks of the worker or of the screen.
 
         Raises:
             UsageError: there is no such command, its argument is missing, superfluous or wrong,

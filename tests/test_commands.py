@@ -5,6 +5,16 @@ import pytest
 from ds4agent.commands import COMMANDS, CommandTable
 from ds4agent.errors import UsageError
 from ds4agent.requests import ListSessions, Load, Mode, New, Quit, Save, SetMode
+from ds4agent.screen_requests import (
+    Copy,
+    Export,
+    SetMouse,
+    SetTheme,
+    ShowHelp,
+    ShowSettings,
+    TellMode,
+    What,
+)
 
 TABLE = CommandTable()
 
@@ -18,8 +28,17 @@ TABLE = CommandTable()
         ("/LIST", ListSessions()),
         ("/new", New()),
         ("/mode plan", SetMode(Mode.PLAN)),
-        ("/mode", None),
-        ("/help", None),
+        ("/mode", TellMode()),
+        ("/help", ShowHelp()),
+        ("/resume", ListSessions()),
+        ("/copy", Copy()),
+        ("/copy code", Copy(What.CODE)),
+        ("/export talk.html", Export("talk.html")),
+        ("/settings", ShowSettings()),
+        ("/theme high-contrast", SetTheme("high-contrast")),
+        ("/theme", SetTheme("")),
+        ("/mouse off", SetMouse(False)),
+        ("/mouse", SetMouse(None)),
         ("/exit", Quit()),
     ],
 )
@@ -27,7 +46,9 @@ def test_parse(line: str, command: object) -> None:
     assert TABLE.parse(line)[1] == command
 
 
-@pytest.mark.parametrize("line", ["/frobnicate", "/", "/load", "/save now", "/mode wild"])
+@pytest.mark.parametrize(
+    "line", ["/frobnicate", "/", "/load", "/save now", "/mode wild", "/copy that", "/theme x"]
+)
 def test_parse_when_wrong_says_so(line: str) -> None:
     with pytest.raises(UsageError):
         TABLE.parse(line)

@@ -10,16 +10,18 @@ from collections.abc import Callable, Sequence
 
 from textual import events, work
 from textual.actions import SkipAction
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding
 
 from ds4agent.commands import CommandTable
 from ds4agent.errors import UsageError, explain
 from ds4agent.events import Closed, TrustNeeded
 from ds4agent.requests import Answer, Load, Mode, Quit, SetMode, Submit, TakeBackQueued
+from ds4agent.screen_requests import ScreenRequest
 from ds4agent.tui import theme
 from ds4agent.tui.controller import Controller
 from ds4agent.tui.feed import REMOTE_REPAINT_S, REPAINT_S, EventFeed, Worker
+from ds4agent.tui.own_commands import ScreenCommands
 from ds4agent.tui.plain import one_line
 from ds4agent.tui.slash import interpret
 from ds4agent.tui.widgets.answer import Answer as AnswerBlock
@@ -36,7 +38,7 @@ _CLOSE_WAIT_S = 10.0  # how long the end of the screen waits for the worker to s
 _CYCLE = {Mode.PLAN: Mode.ASK, Mode.ASK: Mode.AUTO, Mode.AUTO: Mode.PLAN}
 
 
-class AgentApp(App[int]):
+class AgentApp(ScreenCommands):
     """Composes the widgets, binds the keys, and turns both into commands for the worker."""
 
     CSS_PATH = "app.tcss"
@@ -156,18 +158,15 @@ class AgentApp(App[int]):
             self._worker.send(Submit(self._composer.take().strip()))
             self._transcript.follow()
             return
-        mode = self._status_line.status.mode
         try:
-            action = interpret(
-                event.text, self._commands, is_busy=self.controller.is_running, mode=mode
-            )
+            action = interpret(event.text, self._commands, is_busy=self.controller.is_running)
         except UsageError as refused:
             await self.controller.say(explain(refused), "warning")  # the text stays for editing
             return
         await self.controller.say(one_line(self._composer.take()))
         match action:
-            case str(text):
-                await self.controller.say(text)
+            case _ if isinstance(action, ScreenRequest):
+                await self.obey(action)
             case Quit():
                 self.action_quit_now()
             case command:

@@ -100,6 +100,7 @@ class Controller:
     async def apply(self, events: list[Event]) -> None:
         """Show a batch of events, in order."""
         for event in events:
+            self._app.record.take(event)
             await self._apply(event)
 
     async def _apply(self, event: Event) -> None:

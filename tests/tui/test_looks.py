@@ -4,7 +4,7 @@ from rich.cells import cell_len
 from ds4agent.events import Phase
 from ds4agent.requests import Mode
 from ds4agent.tui.plain import age, count, short_count
-from ds4agent.tui.theme import DARK, LIGHT, may_animate, theme_name
+from ds4agent.tui.theme import ANSI_LIGHT, DARK, LIGHT, may_animate, theme_name
 from ds4agent.tui.widgets.diff import clean_diff, diff_content, diff_totals
 from ds4agent.tui.widgets.status_line import StatusLine, bar
 
@@ -76,10 +76,12 @@ def test_diff_is_cut_with_a_count_and_totals_ignore_the_header():
 
 
 def test_theme_follows_the_terminals_background():
-    assert theme_name({}) == DARK
-    assert theme_name({"COLORFGBG": "0;15"}) == LIGHT
-    assert theme_name({"COLORFGBG": "15;0"}) == DARK
-    assert theme_name({"COLORFGBG": "15;0", "TEXTUAL_THEME": LIGHT}) == LIGHT
+    assert theme_name("auto", {}) == DARK
+    assert theme_name("auto", {"COLORFGBG": "0;15"}) == LIGHT
+    assert theme_name("auto", {"COLORFGBG": "15;0"}) == DARK
+    assert theme_name("auto", {"COLORFGBG": "15;0", "TEXTUAL_THEME": LIGHT}) == LIGHT
+    assert theme_name("dark", {"COLORFGBG": "0;15"}) == DARK
+    assert theme_name("ansi", {"COLORFGBG": "0;15"}) == ANSI_LIGHT
 
 
 def test_nothing_moves_over_ssh_or_on_request():

@@ -2,16 +2,27 @@ import time
 
 import pytest
 
-from ds4agent.commands import CommandTable
+from ds4agent.commands import COMMANDS, CommandTable
 from ds4agent.errors import UsageError
-from ds4agent.events import SessionList, SessionSummary, TurnStarted
+from ds4agent.events import (
+    Outcome,
+    SessionList,
+    SessionSummary,
+    TextDelta,
+    TurnEnded,
+    TurnStarted,
+    Usage,
+)
 from ds4agent.extensions.markdown_commands import read_commands
 from ds4agent.requests import ListSessions, Load, Mode, New, Quit, Save, SetMode, Submit
+from ds4agent.tui.keys import KEYS
 from ds4agent.tui.slash import interpret
+from ds4agent.tui.theme import theme_name
 from ds4agent.tui.widgets.composer import Composer
 from ds4agent.tui.widgets.session_picker import SessionPicker
 from ds4agent.tui.widgets.suggestions import Suggestions
-from tests.tui.screen import text, until, until_shown
+from tests.tui.fake_worker import ready
+from tests.tui.screen import text, until, until_gone, until_shown
 
 
 def summary(letter: str, title: str, **changes) -> SessionSummary:
@@ -48,11 +59,75 @@ async def test_command_sends_what_it_stands_for(open_screen, typed, command):
         await until(pilot, lambda: worker.commands == [command])
 
 
-async def test_help_lists_commands_and_keys(open_screen):
-    async with open_screen(size=(80, 40)) as (app, worker, pilot):
+async def test_help_lists_every_command_and_key(open_screen):
+    async with open_screen(size=(120, 80)) as (app, worker, pilot):
         await pilot.press(*"/help", "enter")
-        await until_shown(pilot, "/save", "/load ID", "Shift+Tab")
+        await until_shown(pilot, *(entry.usage for entry in COMMANDS))
+        await until_shown(pilot, *(says[:40] for _, says in KEYS))
+        await pilot.press("escape", "x")
+        assert app.query_one(Composer).text == "x"
         assert worker.commands == []
+
+
+async def test_f1_opens_the_help_and_closes_it(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        await pilot.press("f1")
+        await until_shown(pilot, "show commands and keys")
+        await pilot.press("f1")
+        await until_gone(pilot, "show commands and keys")
+
+
+async def test_copy_takes_the_answer_its_code_or_all(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        answer = "Use\n\n```sh\nls -l\n```\nnow"
+        worker.emit(TurnStarted("how?"), TextDelta(answer), TurnEnded(Outcome.DONE, Usage()))
+        await until_shown(pilot, "now")
+        for typed, copied in (("/copy", answer), ("/copy code", "ls -l\n")):
+            app.query_one(Composer).set_text(typed)
+            await pilot.press("enter")
+            await until(pilot, lambda copied=copied: app.clipboard == copied)
+        app.query_one(Composer).set_text("/copy all")
+        await pilot.press("enter")
+        await until(pilot, lambda: "## You" in app.clipboard)
+        await until_shown(pilot, "Copied the conversation")
+
+
+async def test_copy_without_an_answer_says_so(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        app.query_one(Composer).set_text("/copy code")
+        await pilot.press("enter")
+        await until_shown(pilot, "no block of code to copy")
+
+
+async def test_export_writes_a_file_into_the_agents_folder(open_screen, tmp_path):
+    async with open_screen(ready(cwd=str(tmp_path))) as (app, worker, pilot):
+        worker.emit(TurnStarted("how?"), TextDelta("so"), TurnEnded(Outcome.DONE, Usage()))
+        await until_shown(pilot, "so")
+        for _ in range(2):
+            app.query_one(Composer).set_text("/export talk.html")
+            await pilot.press("enter")
+        await until_shown(pilot, "Wrote", "exists already")
+        assert "so" in (tmp_path / "talk.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["light", "ansi", "high-contrast", "dark"])
+async def test_theme_changes_the_colours(open_screen, name):
+    async with open_screen() as (app, worker, pilot):
+        before = app.theme
+        app.query_one(Composer).set_text(f"/theme {name}")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.theme == theme_name(name, {}))
+        assert (app.theme == before) == (name == "dark")
+        await until_shown(pilot, "ask")
+
+
+async def test_mouse_goes_to_the_terminal_and_comes_back(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        await pilot.press("f6")
+        await until_shown(pilot, "belongs to the terminal")
+        app.query_one(Composer).set_text("/mouse on")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.has_mouse)
 
 
 async def test_unknown_command_is_never_sent_and_names_the_nearest(open_screen):

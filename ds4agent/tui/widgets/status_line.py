@@ -62,12 +62,25 @@ class StatusLine(Widget):
         super().__init__(id="status")
         self.status = Status()
         self._clock: Timer | None = None
+        self._hint_timer: Timer | None = None
 
     def on_mount(self) -> None:
         self._clock = self.set_interval(1.0, self.refresh, pause=True)
 
     def changed(self) -> None:
         """Draw again after ``status`` was written to."""
+        self.refresh()
+
+    def show_hint(self, hint: str, seconds: float = 0.0) -> None:
+        """Let a few words take the activity's place, for so long; 0: until another hint."""
+        self.status.hint = hint
+        if self._hint_timer is not None:
+            self._hint_timer.stop()
+        self._hint_timer = self.set_timer(seconds, self._end_hint) if seconds else None
+        self.refresh()
+
+    def _end_hint(self) -> None:
+        self.status.hint = ""
         self.refresh()
 
     def set_phase(self, phase: Phase, detail: str = "") -> None:

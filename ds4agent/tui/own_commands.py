@@ -1,0 +1,165 @@
+"""What the screen does by itself: help, colours, copying, export, settings, the mouse.
+
+``ScreenCommands`` is the part of the app that carries out a ``ScreenRequest``, whether it comes
+from a slash command or from a key.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from textual import events
+from textual.app import App
+from textual.binding import Binding
+
+from ds4agent.commands import CommandTable
+from ds4agent.errors import UsageError, explain
+from ds4agent.record.export import export
+from ds4agent.record.markdown import to_markdown
+from ds4agent.record.record import Record
+from ds4agent.screen_requests import (
+    Copy,
+    Export,
+    ScreenRequest,
+    SetMouse,
+    SetTheme,
+    ShowHelp,
+    ShowSettings,
+    TellMode,
+    What,
+)
+from ds4agent.tui import theme
+from ds4agent.tui.clipboard import copy
+from ds4agent.tui.keys import KEYS
+from ds4agent.tui.plain import count, one_line
+from ds4agent.tui.widgets.help_screen import HelpScreen
+from ds4agent.tui.widgets.status_line import StatusLine
+
+
+class ScreenCommands(App[int]):
+    """The base of the app: it knows the record of the conversation, but not the worker."""
+
+    BINDINGS = [
+        Binding("f1", "help", "Help", priority=True),
+        Binding("f6", "mouse", "Mouse to the terminal, or back", priority=True),
+    ]
+
+    _commands: CommandTable
+    controller: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        for own in theme.OWN_THEMES:
+            self.register_theme(own)
+        self.record = Record()
+        self.has_mouse = True
+        self._theme_choice = "auto"
+
+    async def obey(self, request: ScreenRequest) -> None:
+        """Carry out a request; what is wrong with it is told."""
+        try:
+            said = self._obey(request)
+        except UsageError as refused:
+            await self._say(explain(refused), "warning")
+            return
+        if said:
+            await self._say(said)
+
+    def _obey(self, request: ScreenRequest) -> str:
+        match request:
+            case ShowHelp():
+                self.action_help()
+            case TellMode():
+                mode = self._status.status.mode
+                return f"The mode is {mode.value}." if mode else "The mode is not known yet."
+            case Copy(what):
+                return self._copy(what)
+            case Export(path):
+                return f"Wrote {one_line(str(export(self.record, path, self._folder)))}"
+            case SetTheme(name):
+                return self.use_theme(name)
+            case SetMouse(is_on):
+                return self.use_mouse(not self.has_mouse if is_on is None else is_on)
+            case ShowSettings():
+                self.action_settings()
+        return ""
+
+    # --- colours and the mouse -------------------------------------------------------------------
+
+    def use_theme(self, name: str) -> str:
+        """Change the colours, or say which are there; returns what to tell the person."""
+        if not name:
+            return (
+                f"The theme is {self._theme_choice}. "
+                "/theme auto, dark, light, ansi or high-contrast changes it."
+            )
+        self._theme_choice = name
+        self.theme = theme.theme_name(name)
+        return ""
+
+    def use_mouse(self, is_on: bool) -> str:
+        """Take the mouse, or leave it to the terminal; returns what to tell the person."""
+        self.has_mouse = is_on
+        driver = self._driver
+        # Textual has a switch for the start only; its drivers for terminals have these two.
+        switch = "_enable_mouse_support" if is_on else "_disable_mouse_support"
+        if driver is not None and hasattr(driver, switch):
+            getattr(driver, switch)()
+            driver.flush()
+        if is_on:
+            return "The mouse works here: select to copy, click to open."
+        return "The mouse belongs to the terminal now. F6 takes it back."
+
+    # --- copying ---------------------------------------------------------------------------------
+
+    def _copy(self, what: What) -> str:
+        match what:
+            case What.CODE:
+                text, name = self.record.last_code(), "block of code"
+            case What.ALL:
+                text, name = to_markdown(self.record.entries, self.record.title), "conversation"
+                text = text if self.record.entries else ""
+            case _:
+                text, name = self.record.last_answer(), "answer"
+        if not text:
+            raise UsageError(f"there is no {name} to copy yet")
+        copy(self, text)
+        return f"Copied the {name}: {count(len(text), 'character')}"
+
+    def on_text_selected(self, event: events.TextSelected) -> None:
+        """Text was selected with the mouse: that alone copies it, as in a terminal."""
+        selected = self.screen.get_selected_text()
+        if selected:
+            copy(self, selected)
+            self.show_hint(f"copied {count(len(selected), 'character')}")
+
+    # --- keys ------------------------------------------------------------------------------------
+
+    def action_help(self) -> None:
+        """Show the commands and keys, or close them."""
+        if isinstance(self.screen, HelpScreen):
+            self.screen.dismiss(None)
+        elif len(self.screen_stack) == 1:
+            self.push_screen(HelpScreen(self._commands, KEYS))
+
+    async def action_mouse(self) -> None:
+        await self.obey(SetMouse())
+
+    def action_settings(self) -> None:
+        """Show the settings."""
+
+    # --- what the app provides -------------------------------------------------------------------
+
+    @property
+    def _status(self) -> StatusLine:
+        return self.screen_stack[0].query_one(StatusLine)
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.record.cwd or ".")
+
+    async def _say(self, text: str, level: str = "info") -> None:
+        await self.controller.say(text, level)
+
+    def show_hint(self, hint: str, seconds: float = 2.0) -> None:
+        """Show a few words in the status line for a moment."""
+        self._status.show_hint(hint, seconds)
