@@ -1,4 +1,4 @@
-"""A conversation leaves one store and goes on in another, on another device."""
+"""A conversation leaves one store and is the same in another."""
 
 from pathlib import Path
 
@@ -10,7 +10,6 @@ from sessions import export_file, transfer, upkeep
 from sessions.errors import CheckpointError, TextOnly
 from sessions.record import SessionMeta
 from sessions.store import SessionStore
-from tests.fakes.tiny_gguf import write_tiny_gguf
 from tests.sessions.states import META, assert_same, make_state, save
 
 V4 = Path(__file__).parents[1] / "fixtures" / "v4_tiny" / "tiny-v4-q.gguf"
@@ -81,59 +80,6 @@ def test_a_damaged_file_leaves_no_session(store, other, tmp_path) -> None:
     assert other.list() == []
     with pytest.raises(CheckpointError, match="No such file"):
         transfer.import_session(other, tmp_path / "missing")
-
-
-def tie(left, right) -> float:
-    """How much likelier, in logits, each takes its own next token to be than the other's."""
-    ours, theirs = int(left.logits.argmax()), int(right.logits.argmax())
-    return max(abs(float(s.logits[ours] - s.logits[theirs])) for s in (left, right))
-
-
-@pytest.mark.parametrize(
-    ("family", "n_greedy"),
-    [
-        ("llama", 64),
-        ("deepseek_v4", 12),
-        pytest.param("deepseek_v4", 64, marks=pytest.mark.slow),
-    ],
-)
-def test_an_import_goes_on_without_prefill_on_another_device(
-    family, n_greedy, store, other, tmp_path
-) -> None:
-    model = V4 if family == "deepseek_v4" else write_tiny_gguf(tmp_path / "m.gguf", quant="Q8_0")
-    with (
-        Engine.open(model, "cpu", 512) as here,
-        Engine.open(model, "mlx-cpu", 512) as there,
-    ):
-        session = here.new_session()
-        prompt = np.random.default_rng(3).integers(0, 250, 150).tolist()
-        session.sync(prompt)
-        state = session.state()
-        text = here.tokenizer.render(prompt)
-        saved = store.save(state, text, title="t", created_at=1, meta=SessionMeta())
-        path = transfer.export_session(store, saved.id, tmp_path / "s").path
-        record = transfer.import_session(other, path)
-        assert record.fingerprint == there.info.fingerprint
-        moved, _ = other.load(record.id)
-        assert_same(moved, state)
-        again, stayed, anew = there.restore(moved), there.restore(state), there.new_session()
-        assert np.array_equal(again.logits, session.logits)  # nothing was computed
-        anew.sync(prompt)  # what this device computes when it reads everything itself
-        # Logits of these random networks span 20 to 30; roundings of two devices differ by some
-        # hundredths. Tokens that are nearer than this are as likely.
-        near = 0.02 * float(np.ptp(session.logits))
-        n_equal = 0
-        for _ in range(n_greedy):
-            assert np.array_equal(again.logits, stayed.logits)  # the file changes nothing
-            assert tie(again, anew) <= near
-            n_equal += tie(again, session) == 0
-            # The cpu device rounds activations of single positions to 8 bits. In a random
-            # mixture of experts that flips a choice now and then, and all logits with it.
-            assert family == "deepseek_v4" or tie(again, session) <= near
-            token = int(session.logits.argmax())
-            for each in (session, again, stayed, anew):
-                each.extend([token])
-        assert n_equal >= 3 * n_greedy // 4  # as the fixture of the C program allows
 
 
 @pytest.mark.parametrize("n", [5, 301])
