@@ -30,10 +30,11 @@ def byte_alphabet() -> list[str]:
     return [names[byte] for byte in range(256)]
 
 
-def byte_tokenizer() -> Tokenizer:
-    """One token a byte, and the control tokens of ChatML."""
-    tokens = [*byte_alphabet(), *_CONTROL_TOKENS]
-    types = [_NORMAL] * 256 + [_CONTROL] * len(_CONTROL_TOKENS)
+def byte_tokenizer(*more_controls: str) -> Tokenizer:
+    """One token a byte, the control tokens of ChatML, and more of them."""
+    controls = (*_CONTROL_TOKENS, *more_controls)
+    tokens = [*byte_alphabet(), *controls]
+    types = [_NORMAL] * 256 + [_CONTROL] * len(controls)
     return Tokenizer(tokens, [], types, pre="qwen2", eos_id=258)
 
 
@@ -84,15 +85,20 @@ class ScriptedModel:
         self.n_vocab = tokenizer.n_vocab
         self.n_forwards = 0
         self.n_positions = 0
-        self._replies = [tokenizer.encode(reply) for reply in replies]
+        # What a model samples may be control tokens, such as those around its thinking.
+        self._replies = [tokenizer.encode_rendered(reply) for reply in replies]
         self._answers = {
-            tuple(tokenizer.encode(start)): tokenizer.encode(reply)
+            tuple(tokenizer.encode(start)): tokenizer.encode_rendered(reply)
             for start, reply in (answers or {}).items()
         }
         self._asking = [tokenizer.control_id("<|im_start|>"), *tokenizer.encode("user\n")]
         self._over = tokenizer.encode("(the script has no more replies)")
         self._opening = [tokenizer.control_id("<|im_start|>"), *tokenizer.encode("assistant\n")]
         self._stop = tokenizer.control_id("<|im_end|>")
+        # What a model that can think is given where it is not to.
+        thinks = tokenizer.has_control("<think>")
+        empty = "<think>\n\n</think>\n\n"
+        self._empty_thought = tokenizer.encode_rendered(empty) if thinks else []
         self._delay_s = delay_s
 
     def new_cache(self, ctx: int) -> ScriptedCache:
@@ -132,6 +138,9 @@ class ScriptedModel:
         if reply is None:
             reply = self._replies[n] if n < len(self._replies) else self._over
         said = len(ids) - starts[-1]
+        width = len(self._empty_thought)
+        if width and ids[starts[-1] : starts[-1] + width] == self._empty_thought:
+            said -= width
         return reply[said] if said < len(reply) else self._stop
 
     def _answer(self, ids: list[int]) -> list[int] | None:
@@ -154,13 +163,15 @@ def scripted_engine(
     delay_s: float = 0.0,
     n_params: int = 0,
     answers: Mapping[str, str] | None = None,
+    controls: Sequence[str] = (),
 ) -> Engine:
     """Open an engine whose n-th assistant turn is ``replies[n]``; ``delay_s`` for each token.
 
     A user turn that begins with a key of ``answers`` gets that reply instead.
     ``n_params`` is the size that the model claims: below 3 billion the agent helps it along.
+    ``controls`` are more control tokens; with ``<think>`` and ``</think>`` the model can think.
     """
-    tokenizer = byte_tokenizer()
+    tokenizer = byte_tokenizer(*controls)
     model = ScriptedModel(tokenizer, replies, delay_s, answers)
     info = ModelInfo(
         name="scripted",

@@ -1,6 +1,6 @@
 """The real server with a scripted model: ``python -m tests.fakes.scripted_server SCRIPT -- ARGS``.
 
-SCRIPT is a JSON file: arguments of ``scripted_engine``, such as ``{"replies": [...], "ctx": 16384}``.
+SCRIPT is a JSON file with arguments of ``scripted_engine``: ``{"replies": [...], "ctx": 16384}``.
 """
 
 import json
