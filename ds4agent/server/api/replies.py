@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ds4agent.server.api.chat_reply import ChatReply
 from ds4agent.server.api.completions_reply import CompletionReply
+from ds4agent.server.api.memory import ResponseMemory
 from ds4agent.server.api.messages_reply import MessagesReply
 from ds4agent.server.api.output import Reply
 from ds4agent.server.api.request import Api, ApiRequest
@@ -29,6 +30,7 @@ def reply_to(
     reply_id: str,
     created: int,
     clock: Callable[[], float] = time.time,
+    memory: ResponseMemory | None = None,
 ) -> Reply:
     """Begin a reply.
 
@@ -37,6 +39,7 @@ def reply_to(
         reply_id: From ``new_reply_id``.
         created: Now, in seconds since 1970.
         clock: Tells when it is complete, in seconds since 1970.
+        memory: Gets a response that a later one may go on from.
     """
     match request.api:
         case Api.CHAT:
@@ -46,4 +49,4 @@ def reply_to(
         case Api.MESSAGES:
             return MessagesReply(request, reply_id)
         case Api.RESPONSES:
-            return ResponsesReply(request, reply_id, created, clock)
+            return ResponsesReply(request, reply_id, created, clock, memory)

@@ -139,8 +139,8 @@ class ApiRequest:
             answering in the live state. Empty where the conversation ends in something else.
         needs_live_state: Some of these answer calls that the conversation does not have: they
             make sense only as a continuation of the live state that made those calls.
-        previous_id: The response that this one goes on from (Responses), or ``""``. Nothing of it
-            is in the conversation.
+        items: The input as it came, that of earlier responses before it, to be kept for a later
+            request (Responses); None: not to be kept.
         echo: Settings that the reply repeats (Responses).
     """
 
@@ -160,7 +160,7 @@ class ApiRequest:
     names: Mapping[str, CalledAs] = field(default_factory=lambda: _NOTHING)
     result_ids: tuple[str, ...] = ()
     needs_live_state: bool = False
-    previous_id: str = ""
+    items: tuple[Any, ...] | None = None
     echo: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
     @property

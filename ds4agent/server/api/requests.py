@@ -7,6 +7,7 @@ from ds4agent.server.api.body import read_body
 from ds4agent.server.api.chat_request import parse_chat
 from ds4agent.server.api.completions_request import parse_completion
 from ds4agent.server.api.fields import Fields
+from ds4agent.server.api.memory import ResponseMemory
 from ds4agent.server.api.messages_request import parse_messages
 from ds4agent.server.api.request import Api, ApiRequest, ServedModel
 from ds4agent.server.api.responses_request import parse_responses
@@ -18,6 +19,7 @@ def parse(
     model: ServedModel,
     *,
     live_call_ids: Collection[str] = (),
+    memory: ResponseMemory | None = None,
 ) -> ApiRequest:
     """Read and check a request.
 
@@ -27,6 +29,8 @@ def parse(
         model: What will answer it.
         live_call_ids: Calls that the live state waits for: results of these may come without the
             conversation before them (Responses and Messages).
+        memory: Has the responses that a request may go on from; without one, nothing is known of
+            them and a request stands for itself.
 
     Raises:
         ApiError: it can't be answered; status 4xx.
@@ -36,7 +40,7 @@ def parse(
         case Api.CHAT:
             return parse_chat(fields, model)
         case Api.RESPONSES:
-            return parse_responses(fields, model, live_call_ids)
+            return parse_responses(fields, model, live_call_ids, memory)
         case Api.MESSAGES:
             return parse_messages(fields, model, live_call_ids)
         case Api.COMPLETIONS:

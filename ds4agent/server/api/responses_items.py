@@ -48,6 +48,14 @@ def unseal_thinking(sealed: str) -> str | None:
         return None
 
 
+def input_items(fields: Fields) -> list[Any]:
+    """Return ``input`` as a list of items, unread."""
+    value = fields.get("input")
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}]
+    return fields.list("input")
+
+
 def read_input(fields: Fields) -> list[Message]:
     """Read ``input``: a text, or items.
 

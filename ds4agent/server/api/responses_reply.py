@@ -10,6 +10,7 @@ from typing import Any
 
 from ds4agent.server.api.errors import ApiError
 from ds4agent.server.api.gathered import Gathered, unfinished
+from ds4agent.server.api.memory import ResponseMemory
 from ds4agent.server.api.output import CallClosed, CallOpened, Finish, Piece, Usage
 from ds4agent.server.api.request import ApiRequest, CalledAs
 from ds4agent.server.api.responses_output import CallItem, OutputItem, TextItem
@@ -26,13 +27,16 @@ class ResponsesReply:
         reply_id: str,
         created: int,
         clock: Callable[[], float] = time.time,
+        memory: ResponseMemory | None = None,
     ) -> None:
-        """Begin a reply; ``clock`` tells when it is complete, in seconds since 1970."""
+        """Begin a reply; ``clock`` tells when it is complete, in seconds since 1970, and
+        ``memory`` gets it then."""
         self._request = request
         self._id = reply_id
         self._stem = reply_id.removeprefix("resp_")
         self._created = created
         self._clock = clock
+        self._memory = memory
         self._gathered = Gathered()
         self._items: list[OutputItem] = []
         self._open: OutputItem | None = None
@@ -72,7 +76,7 @@ class ResponsesReply:
             return self.error(unfinished())
         status = "incomplete" if finish is Finish.LENGTH else "completed"
         closing = self._close(status)
-        response = self._response(status, usage)
+        response = self._completed(status, usage)
         return [*closing, self._event(f"response.{status}", response=response)]
 
     def whole(self, finish: Finish, usage: Usage, stop_sequence: str = "") -> dict[str, Any]:
@@ -87,7 +91,7 @@ class ResponsesReply:
             for item in self._items
             if not isinstance(item, CallItem) or item.call_id in may_run
         ]
-        return self._response(status, usage)
+        return self._completed(status, usage)
 
     def error(self, error: ApiError) -> list[bytes]:
         """Return the event that ends a stream that can't go on."""
@@ -142,6 +146,14 @@ class ResponsesReply:
         data = {"type": kind, **fields, "sequence_number": self._n_events}
         self._n_events += 1
         return event(data, kind)
+
+    def _completed(self, status: str, usage: Usage) -> dict[str, Any]:
+        """Return the whole response, and keep it for a later request."""
+        response = self._response(status, usage)
+        items = self._request.items
+        if self._memory is not None and items is not None:
+            self._memory.remember(self._id, [*items, *response["output"]])
+        return response
 
     def _response(self, status: str, usage: Usage | None = None) -> dict[str, Any]:
         is_over = usage is not None

@@ -7,9 +7,10 @@ from typing import Any
 from ds4agent.server.api.answer_form import read_answer_form
 from ds4agent.server.api.errors import ApiError
 from ds4agent.server.api.fields import Fields
+from ds4agent.server.api.memory import ResponseMemory
 from ds4agent.server.api.pairing import check_pairs
 from ds4agent.server.api.request import Api, ApiRequest, ServedModel
-from ds4agent.server.api.responses_items import read_input
+from ds4agent.server.api.responses_items import input_items, read_input
 from ds4agent.server.api.responses_tools import DeclaredTools, read_tools
 from ds4agent.server.api.settings import read_effort, read_limit, read_sampling, resolve_thinking
 from ds4agent.server.api.tools import (
@@ -25,7 +26,10 @@ _ENCRYPTED = "reasoning.encrypted_content"
 
 
 def parse_responses(
-    fields: Fields, model: ServedModel, live_call_ids: Collection[str] = ()
+    fields: Fields,
+    model: ServedModel,
+    live_call_ids: Collection[str] = (),
+    memory: ResponseMemory | None = None,
 ) -> ApiRequest:
     """Read and check a request.
 
@@ -33,11 +37,16 @@ def parse_responses(
         fields: The body.
         model: What will answer.
         live_call_ids: Calls of the live state, whose results need no call before them.
+        memory: Has the responses that this one may go on from.
 
     Raises:
         ApiError: it can't be answered.
     """
     _refuse_what_is_missing(fields)
+    previous_id = fields.text("previous_response_id", "")
+    if previous_id and memory is not None:
+        items = [*memory.items(previous_id), *input_items(fields)]
+        fields = Fields({**fields.raw, "input": items})
     asked_model = fields.text("model", model.name)
     messages = read_input(fields)
     instructions = fields.text("instructions", "")
@@ -77,7 +86,7 @@ def parse_responses(
         names=declared.names,
         result_ids=pairing.result_ids,
         needs_live_state=pairing.needs_live_state,
-        previous_id=fields.text("previous_response_id", ""),
+        items=tuple(input_items(fields)) if fields.boolean("store", True) else None,
         echo=_echo(fields, reasoning, effort),
     )
 
