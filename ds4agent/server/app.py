@@ -15,6 +15,8 @@ from starlette.types import ASGIApp
 
 from ds4agent.server.api.body import MAX_BYTES
 from ds4agent.server.api.errors import ApiError
+from ds4agent.server.api.memory import ResponseMemory
+from ds4agent.server.api.models import describe_model, list_models
 from ds4agent.server.api.replies import new_reply_id, reply_to
 from ds4agent.server.api.request import Api, ServedModel
 from ds4agent.server.guard import Guard, refusal
@@ -33,10 +35,6 @@ _PATHS = {
     "/v1/messages": Api.MESSAGES,
     "/v1/completions": Api.COMPLETIONS,
 }
-_PARAMETERS = [
-    *("tools", "tool_choice", "max_tokens", "temperature", "top_p", "top_k", "min_p", "stop"),
-    *("seed", "stream", "reasoning_effort", "response_format"),
-]
 
 
 class Frontend:
@@ -53,7 +51,8 @@ class Frontend:
         self._model = model
         self._settings = settings
         self._metrics = metrics
-        self._reception = Reception(worker, model)
+        self._memory = ResponseMemory()
+        self._reception = Reception(worker, model, self._memory)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="ds4-reader")
 
     def app(self) -> ASGIApp:
@@ -78,7 +77,7 @@ class Frontend:
             body = await _body(request)
             job = await self._in_thread(self._reception.job, api, body, outbox)
             created = int(time.time())
-            reply = reply_to(job.request, new_reply_id(api), created)
+            reply = reply_to(job.request, new_reply_id(api), created, memory=self._memory)
             self._worker.submit(job)
         except ApiError as error:
             self._metrics.request(api, error.status)
@@ -112,44 +111,14 @@ class Frontend:
 
     async def models(self, request: Request) -> Response:
         """List the one model."""
-        data = [self._described()]
-        first = data[0]["id"]
-        return JSONResponse(
-            {"object": "list", "data": data, "has_more": False, "first_id": first, "last_id": first}
-        )
+        return JSONResponse(list_models(self._model))
 
     async def one_model(self, request: Request) -> Response:
         """Describe the model under its name."""
-        name = request.path_params["name"]
-        if name != self._model.name:
-            error = ApiError(
-                f"There is no model {name[:80]!r} here, only {self._model.name}.",
-                404,
-                code="model_not_found",
-            )
+        try:
+            return JSONResponse(describe_model(self._model, request.path_params["name"]))
+        except ApiError as error:
             return refusal(error, request.url.path)
-        return JSONResponse(self._described())
-
-    def _described(self) -> dict:
-        name, ctx = self._model.name, self._model.context_length
-        created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._model.created))
-        return {
-            "id": name,
-            "object": "model",
-            "type": "model",
-            "created": self._model.created,
-            "created_at": created,
-            "owned_by": "ds4-server",
-            "name": name,
-            "display_name": name,
-            "context_length": ctx,
-            "top_provider": {
-                "context_length": ctx,
-                "max_completion_tokens": ctx,
-                "is_moderated": False,
-            },
-            "supported_parameters": _PARAMETERS,
-        }
 
     async def _in_thread(self, function, *arguments):
         loop = asyncio.get_running_loop()

@@ -91,7 +91,11 @@ class Answer(Response):
                         for piece in pieces:
                             self._reply.piece(piece)
                     case Ended(finish, usage, stop_sequence):
-                        body = self._reply.whole(finish, usage, stop_sequence)
+                        try:
+                            body = self._reply.whole(finish, usage, stop_sequence)
+                        except ApiError as error:
+                            await self._refuse(error, scope, receive, send)
+                            return
                         self._done(200)
                         await self._send_json(JSONResponse(body), scope, receive, send)
                         return

@@ -7,6 +7,7 @@ import dataclasses
 import threading
 
 from ds4agent.server.api.errors import ApiError, context_exceeded
+from ds4agent.server.api.memory import ResponseMemory
 from ds4agent.server.api.request import Api, ApiRequest, ServedModel
 from ds4agent.server.api.requests import parse
 from ds4agent.server.job import Job
@@ -21,8 +22,9 @@ from engine.grammar import Grammar, GrammarCompiler, GrammarState
 class Reception:
     """Reads requests for one worker. May be used by several threads."""
 
-    def __init__(self, worker: EngineWorker, model: ServedModel) -> None:
+    def __init__(self, worker: EngineWorker, model: ServedModel, memory: ResponseMemory) -> None:
         self.model = model
+        self._memory = memory
         self._worker = worker
         self._compiler: GrammarCompiler | None = None
         self._lock = threading.Lock()
@@ -33,7 +35,8 @@ class Reception:
         Raises:
             ApiError: it can't be answered.
         """
-        request = parse(api, body, self.model, live_call_ids=self._worker.waiting_calls)
+        waiting = self._worker.waiting_calls
+        request = parse(api, body, self.model, live_call_ids=waiting, memory=self._memory)
         conversation = self._conversation(request)
         ctx = self._worker.engine.info.ctx
         if request.needs_live_state:

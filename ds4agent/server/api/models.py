@@ -1,4 +1,5 @@
-"""What ``/v1/models`` says, to the clients of OpenAI's and of Anthropic's interfaces."""
+"""What ``/v1/models`` says: the one model that is loaded, with the fields that clients of OpenAI's
+and of Anthropic's interfaces look for, under one path for both."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -12,24 +13,18 @@ _PARAMETERS = (
 ).split()
 
 
-def list_models(model: ServedModel, *, for_anthropic: bool = False) -> dict[str, Any]:
-    """Return the list of models: the one that is loaded.
-
-    Args:
-        model: It.
-        for_anthropic: The client is one of Anthropic's (it sends ``anthropic-version``).
-    """
-    if for_anthropic:
-        return {
-            "data": [_for_anthropic(model)],
-            "has_more": False,
-            "first_id": model.name,
-            "last_id": model.name,
-        }
-    return {"object": "list", "data": [_for_openai(model)]}
+def list_models(model: ServedModel) -> dict[str, Any]:
+    """Return the list of models."""
+    return {
+        "object": "list",
+        "data": [_described(model)],
+        "has_more": False,
+        "first_id": model.name,
+        "last_id": model.name,
+    }
 
 
-def describe_model(model: ServedModel, name: str, *, for_anthropic: bool = False) -> dict[str, Any]:
+def describe_model(model: ServedModel, name: str) -> dict[str, Any]:
     """Return one model by its id.
 
     Raises:
@@ -37,39 +32,33 @@ def describe_model(model: ServedModel, name: str, *, for_anthropic: bool = False
     """
     if name != model.name:
         raise ApiError(
-            f"There is no model {name[:80]!r}, this server has {model.name!r}.",
+            f"There is no model {name[:80]!r} here, only {model.name}.",
             404,
-            param="model",
             code="model_not_found",
         )
-    return _for_anthropic(model) if for_anthropic else _for_openai(model)
+    return _described(model)
 
 
-def _for_openai(model: ServedModel) -> dict[str, Any]:
+def _described(model: ServedModel) -> dict[str, Any]:
+    created = datetime.fromtimestamp(model.created, UTC)
+    longest = min(MAX_OUTPUT, model.context_length)
     return {
         "id": model.name,
         "object": "model",
+        "type": "model",
         "created": model.created,
-        "owned_by": "ds4-agent",
+        "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "owned_by": "ds4-server",
         "name": model.name,
+        "display_name": model.name,
+        "lifecycle": "active",
         "context_length": model.context_length,
+        "max_input_tokens": model.context_length,
+        "max_tokens": longest,
         "top_provider": {
             "context_length": model.context_length,
-            "max_completion_tokens": min(MAX_OUTPUT, model.context_length),
+            "max_completion_tokens": longest,
             "is_moderated": False,
         },
         "supported_parameters": _PARAMETERS,
-    }
-
-
-def _for_anthropic(model: ServedModel) -> dict[str, Any]:
-    created = datetime.fromtimestamp(model.created, UTC)
-    return {
-        "type": "model",
-        "id": model.name,
-        "display_name": model.name,
-        "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "lifecycle": "active",
-        "max_input_tokens": model.context_length,
-        "max_tokens": min(MAX_OUTPUT, model.context_length),
     }

@@ -127,7 +127,7 @@ def test_stream_that_breaks_before_it_began_has_an_error_event() -> None:
 
 def test_models_are_of_the_official_types() -> None:
     openai.types.Model.model_validate(list_models(MODEL)["data"][0])
-    found = list_models(MODEL, for_anthropic=True)
+    found = list_models(MODEL)
     anthropic.types.ModelInfo.model_validate(found["data"][0])
     assert describe_model(MODEL, "model")["context_length"] == 4096
     with pytest.raises(ApiError) as caught:
