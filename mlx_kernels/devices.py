@@ -54,6 +54,23 @@ def open_ops(device: str) -> Ops:
     return MlxOps(device)
 
 
+def open_random_ops(device: str) -> Ops:
+    """As ``open_ops``, for measurements without a model file: weights are random.
+
+    A device with packed weights makes them itself, and looks at no values of matrices that it is
+    given. Others take what they are given.
+
+    Raises:
+        DeviceError: the device does not exist here.
+    """
+    device = resolve_device(device)
+    if device not in ("metal", "cuda"):
+        return open_ops(device)
+    from mlx_kernels.gpu.random_ops import RandomOps
+
+    return RandomOps(device)
+
+
 def _available() -> set[str]:
     try:
         from mlx_kernels.gpu.operations import available_devices

@@ -24,7 +24,7 @@ from engine.session import Session
 from engine.state import ModelInfo
 from engine.tokenizer import Tokenizer
 from mlx_kernels.blocks import BLOCK
-from mlx_kernels.devices import open_ops
+from mlx_kernels.devices import open_random_ops
 
 FLASH_LAYERS = 43
 _TYPES = {block.name: type_id for type_id, block in BLOCK.items()}
@@ -82,10 +82,15 @@ _Q2_TYPES = (
 
 
 class SyntheticFile(GgufFile):
-    """A model file that exists nowhere: its tensors are made when they are asked for."""
+    """A model file that exists nowhere: its tensors are made when they are asked for.
+
+    Attributes:
+        has_values: Off: matrices of the network are zeros, for devices that make their own.
+    """
 
     def __init__(self, name: str, n_layers: int) -> None:
         self.path = Path(name)
+        self.has_values = True
         ratios = [0, 0, *(4 if i % 2 == 0 else 128 for i in range(2, FLASH_LAYERS))]
         self.metadata = {f"deepseek4.{key}": value for key, value in _FLASH.items()} | {
             "general.architecture": "deepseek4",
@@ -122,6 +127,8 @@ class SyntheticFile(GgufFile):
             is_factor = "norm" in name or "scale" in name
             values = np.ones(info.shape) if is_factor else 0.1 * random.standard_normal(info.shape)
             return values.astype(np.float32).view(np.uint8)
+        if not self.has_values and name != EMBEDDING:
+            return np.zeros(info.n_bytes, np.uint8)  # memory that nobody touches is not taken
         shape = (prod(info.shape[:-1]), info.shape[-1])
         return random_matrix(info.type_id, shape, random, name).raw
 
@@ -161,7 +168,8 @@ class SyntheticEngine:
                 f"--layers {n_layers}, but {name} has {FLASH_LAYERS}", "Give a smaller number."
             )
         file = SyntheticFile(name, n_layers)
-        plan, ops, ctx = DeepseekV4Plan.of(file), open_ops(device), ctx or DEFAULT_CTX
+        plan, ops, ctx = DeepseekV4Plan.of(file), open_random_ops(device), ctx or DEFAULT_CTX
+        file.has_values = not getattr(ops, "makes_weights", False)
         free = available_bytes()
         if free is not None:
             free -= file.tensors[EMBEDDING].n_bytes  # which would stay in the file

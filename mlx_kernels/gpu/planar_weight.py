@@ -40,7 +40,7 @@ class PlanarWeight:
         """Take over matrices that have a kernel and stack; see ``to_planar``."""
         planar = to_planar(parts, formats)
         planes = [mx.array(_or_zeros(getattr(planar, name))) for name in PLANES]
-        table, sizes = _table(planar.type_id), pair(*planar.shape)
+        table, sizes = weight_table(planar.type_id), pair(*planar.shape)
         return cls(planar.type_id, planar.shape, tuple(planes), table, sizes).evaluated()
 
     def rows(self, start: int, stop: int) -> "PlanarWeight":
@@ -92,5 +92,6 @@ def iq2_xxs_table() -> np.ndarray:
     return np.concatenate(words)
 
 
-def _table(type_id: int) -> mx.array:
+def weight_table(type_id: int) -> mx.array:
+    """What kernels look up while they unpack a type; 16 zeros for nothing."""
     return mx.array(iq2_xxs_table() if type_id == _IQ2_XXS else np.zeros(16, np.uint32))

@@ -15,7 +15,7 @@ import numpy as np
 
 from mlx_kernels.deepseek_v4_ops import Layer, NetworkShape
 from mlx_kernels.deepseek_v4_state import PlainLayerState
-from mlx_kernels.gpu.deepseek_v4.decode_constants import integers, nothing, turn_of
+from mlx_kernels.gpu.deepseek_v4.decode_constants import integers, nothing, now, turn_of
 from mlx_kernels.gpu.deepseek_v4.decode_kernels import DecodeKernels
 from mlx_kernels.gpu.deepseek_v4.decode_layer import (
     STREAM_COLUMNS,
@@ -91,7 +91,7 @@ class Decoder:
         streams, products, x, mix = _begin(
             own, streams, own.ffn_hyper, own.ffn_input, own.ffn_input_launch
         )
-        token = integers(int(token_ids[0]))
+        token = now(int(token_ids[0]))
         shared, ids, weights = own.route(
             *(products, own.bias, own.table, token, own.route_numbers), *own.shared_down.inputs
         )
@@ -118,11 +118,11 @@ class Decoder:
             and fn.dtype == mx.float16
         ):
             return None
-        if self._head is None:
-            self._head = DecodeHead(shape, self._kernels)
+        if self._head is None or self._head.given is not scale:
+            self._head = DecodeHead(shape, scale, self._kernels)
         own = self._head
         (partials,) = own.partials(streams, fn, own.columns)
-        return own.mix(streams, partials, scale, base, own.numbers, own.sizes)[0]
+        return own.mix(streams, partials, own.scale, base, own.numbers, own.sizes)[0]
 
     def _layer(self, layer: Layer) -> DecodeLayer | None:
         known = self._layers.get(id(layer))
@@ -173,7 +173,7 @@ def _store(
     weights = layer.attention
     heads, window, frontier, row, index_frontier, index_row = own.store(tuple(capacities[:3]))(
         *(products, weights.q_norm, weights.kv_norm, turn, row_turn, old[0], old[1], ape, norm),
-        *(old[2], index_ape, index_norm, own.eps, integers(position)),
+        *(old[2], index_ape, index_norm, own.eps, now(position)),
         integers(*capacities[:3]),
         *own.queries.inputs,
     )
@@ -197,17 +197,17 @@ def _attend(
     selects = layer.ratio == 4 and n_rows > shape.top_k
     if selects:
         n_far = shape.top_k
-    now = integers(position, n_near, n_far, own.n_chunks(n_far), n_rows)
+    numbers = now(position, n_near, n_far, own.n_chunks(n_far), n_rows)
     index = nothing(mx.int32)
     if selects:
         keys = state.indexer.rows.raw
         (scores,) = own.index_scores(n_rows, keys.shape[0])(
-            heads, turn, products, keys, own.attention_numbers, now
+            heads, turn, products, keys, own.attention_numbers, numbers
         )
-        (index,) = own.top_k(scores, now)
+        (index,) = own.top_k(scores, numbers)
     sizes = integers(shape.n_heads, state.window.capacity, shape.window)
     mixed, shares = own.attention(n_far, selects)(
-        *(heads, turn, state.window.raw, rows, index, own.attention_numbers, now, sizes)
+        *(heads, turn, state.window.raw, rows, index, own.attention_numbers, numbers, sizes)
     )
-    (out,) = own.combine(mixed, shares, layer.attention.sinks, turn, now, sizes)
+    (out,) = own.combine(mixed, shares, layer.attention.sinks, turn, numbers, sizes)
     return out

@@ -248,8 +248,10 @@ class DecodeLayer:
 class DecodeHead:
     """The launches that mix the streams before the output matrix."""
 
-    def __init__(self, shape: NetworkShape, kernels: DecodeKernels) -> None:
+    def __init__(self, shape: NetworkShape, scale: mx.array, kernels: DecodeKernels) -> None:
         width = shape.n_embd
+        # One number: see ``mlx_kernels.gpu.constants``.
+        self.given, self.scale = scale, numbers(float(scale.item()))
         n = width // STREAM_COLUMNS
         self.columns, self.sizes = integers(width), integers(width, n)
         self.numbers = numbers(shape.eps, shape.hc_eps)
