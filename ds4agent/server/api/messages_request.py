@@ -104,9 +104,10 @@ def _messages(fields: Fields) -> list[Message]:
     for index, item in enumerate(items):
         match item.one_of("role", _ROLES):
             case "system":
+                # Where it stands, not at the top: there it would change the whole prompt.
                 texts = _texts(item)
                 if texts:
-                    messages.append(Message("system", "\n\n".join(texts)))
+                    messages.append(Message("user", "\n\n".join(texts)))
             case "user":
                 messages += _user(item)
             case _:

@@ -26,7 +26,7 @@ _CALLS = {
     "tool_search_call": "tool_search",
     "image_generation_call": "image_generation_call",
 }
-_OUTPUTS = frozenset(f"{kind}_output" for kind in (*_CALLS, "function_call", "custom_tool_call"))
+_OUTPUTS = frozenset(f"{kind}_output" for kind in (*_CALLS, "tool_search"))
 # What these say is read elsewhere, or only a service with a memory of its own can use it.
 _SKIPPED = ("additional_tools", "compaction", "configuration_update", "context_compaction")
 _SEAL = "ds4-thinking-1:"
@@ -116,6 +116,8 @@ class _Reader:
         text = _text_of(item.get("content"), item.at("content"))
         if role != "assistant":
             self.close()
+            if role == "system" and any(m.role != "system" for m in self.messages):
+                role = "developer"  # stays where it stands, and with it the prompt before it
             self.messages.append(Message(role, text))
             return
         if self.texts and not self.calls:
