@@ -6,8 +6,12 @@ from typing import Any
 DONE = b"data: [DONE]\n\n"  # ends the streams of OpenAI's older interfaces
 
 
+# Some clients cut a stream into lines at these as well.
+_LINE_BREAKS = {ord(c): f"\\u{ord(c):04x}" for c in "\u0085\u2028\u2029"}
+
+
 def event(data: dict[str, Any], name: str = "") -> bytes:
     """Return one event. Line breaks can't occur in JSON that is written in one line."""
     head = f"event: {name}\n" if name else ""
     written = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return f"{head}data: {written}\n\n".encode()
+    return f"{head}data: {written.translate(_LINE_BREAKS)}\n\n".encode()
