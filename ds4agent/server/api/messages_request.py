@@ -104,10 +104,12 @@ def _messages(fields: Fields) -> list[Message]:
     for index, item in enumerate(items):
         match item.one_of("role", _ROLES):
             case "system":
-                # Where it stands, not at the top: there it would change the whole prompt.
-                texts = _texts(item)
-                if texts:
-                    messages.append(Message("user", "\n\n".join(texts)))
+                # After the first reply it stays where it stands: a chat format may lift it to
+                # the top, and there it would change the whole prompt.
+                has_reply = any(message.role == "assistant" for message in messages)
+                messages += [
+                    Message("user" if has_reply else "system", text) for text in _texts(item)
+                ]
             case "user":
                 messages += _user(item)
             case _:

@@ -116,8 +116,8 @@ class _Reader:
         text = _text_of(item.get("content"), item.at("content"))
         if role != "assistant":
             self.close()
-            if role == "system" and any(m.role != "system" for m in self.messages):
-                role = "developer"  # stays where it stands, and with it the prompt before it
+            if role == "system" and any(m.role == "assistant" for m in self.messages):
+                role = "developer"  # a chat format may lift a system text, and change the prompt
             self.messages.append(Message(role, text))
             return
         if self.texts and not self.calls:

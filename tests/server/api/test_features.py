@@ -250,13 +250,27 @@ def test_later_settings_and_instructions_leave_the_prompt_before_them_alone() ->
             "type": "function"
         }]},
         {"type": "configuration_update", "reasoning": {"effort": "none"}},
-        {"role": "system", "content": "later"},
-        {"role": "developer", "content": "latest"},
     ]  # fmt: skip
     request = responses(THINKER, input=items)
     assert names(request) == ["f"] and not request.thinking
-    text = plain_text(render(request, DeepseekV4Layout(DEEPSEEK_V4)))
-    assert text.index("first") < text.index("hi\n\nlater\n\nlatest")
+    before = plain_text(render(request, DeepseekV4Layout(DEEPSEEK_V4)))
+    later = [
+        {"role": "assistant", "content": "hello"},
+        {"role": "system", "content": "later"},
+        {"role": "developer", "content": "latest"},
+    ]
+    request = responses(THINKER, input=[*items, *later])
+    after = plain_text(render(request, DeepseekV4Layout(DEEPSEEK_V4)))
+    assert after.startswith(before + "hello") and "<｜User｜>later\n\nlatest<" in after
+
+
+def test_later_system_texts_of_claude_code_leave_the_prompt_before_them_alone() -> None:
+    said = [*HI, {"role": "system", "content": [{"type": "text", "text": "agents"}]}]
+    before = plain_text(render(messages(messages=said), DeepseekV4Layout(DEEPSEEK_V4)))
+    assert before.startswith("<｜begin▁of▁sentence｜>agents<｜User｜>hi<")
+    said += [{"role": "assistant", "content": "hello"}, {"role": "system", "content": "later"}]
+    after = plain_text(render(messages(messages=said), DeepseekV4Layout(DEEPSEEK_V4)))
+    assert after.startswith(before + "hello") and "<｜User｜>later<" in after
 
 
 @pytest.mark.parametrize("name", ["conversation", "prompt", "background"])
