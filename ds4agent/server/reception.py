@@ -41,7 +41,8 @@ class Reception:
         ctx = self._worker.engine.info.ctx
         if request.needs_live_state:
             n = len(request.result_ids)
-            return Job(request, conversation, None, conversation.messages[-n:], outbox)
+            results = conversation.messages[-n:]
+            return Job(request, conversation, None, results, outbox, self._grammar(request))
         prompt = self._worker.renderer.render(conversation)
         if len(prompt.ids) >= ctx:
             raise context_exceeded(api, len(prompt.ids), ctx)
