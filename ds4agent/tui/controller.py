@@ -174,10 +174,7 @@ class Controller:
             self._end_stream()
             self._stream = Answer()
             await self._add(self._stream)
-        rest = await self._stream.append_text(text)
-        if rest:
-            self._end_stream()
-            await self._text(rest)
+        self._stream.append_text(text)
 
     async def _thinking(self, text: str) -> None:
         if not isinstance(self._stream, ThinkingBlock):

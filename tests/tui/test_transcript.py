@@ -1,5 +1,6 @@
+import re
+
 from ds4agent.events import HistoryEntry, Phase, PhaseChanged, TextDelta, TurnStarted
-from ds4agent.tui.widgets.answer import Answer
 from ds4agent.tui.widgets.composer import Composer
 from ds4agent.tui.widgets.transcript import MOUNTED_LIMIT, Transcript
 from tests.tui.fake_worker import ready
@@ -57,23 +58,49 @@ async def test_opening_another_conversation_replaces_the_first(open_screen):
         assert "It imports os." not in text(app)
 
 
-async def test_long_history_mounts_its_end_and_earlier_on_demand(open_screen):
+async def test_scrolling_up_shows_all_of_a_long_history_and_down_again(open_screen):
+    async with open_screen(ready(history=long_talk(70))) as (app, worker, pilot):
+        await until_shown(pilot, "answer 69")
+        transcript = app.query_one(Transcript)
+        seen: set[str] = set()
+        most = 0
+        for key in ("pageup", "pagedown"):
+            seen.clear()
+            for _ in range(200):
+                seen.update(re.findall(r"question \d+|answer \d+", text(app)))
+                most = max(most, len(transcript.query("*")))
+                done = transcript.scroll_y <= 0 if key == "pageup" else transcript.is_following
+                if done and not transcript.n_older * (key == "pageup"):
+                    break
+                await pilot.press(key)
+                await pilot.pause(0.02)
+            assert len(seen) == 140, (key, len(seen), text(app))
+        assert most <= MOUNTED_LIMIT + 12
+
+
+async def test_ctrl_up_mounts_a_page_and_end_goes_back(open_screen):
     async with open_screen(ready(history=long_talk(150))) as (app, worker, pilot):
         await until_shown(pilot, "answer 149")
         transcript = app.query_one(Transcript)
-        assert len(transcript.query("*")) <= MOUNTED_LIMIT
         before = transcript.n_older
         await pilot.press("ctrl+up")
         await until(pilot, lambda: transcript.n_older < before)
-        mounted = {getattr(block, "source", "") for block in transcript.blocks}
-        assert "question 130" in mounted
-        assert "answer 149" in mounted
+        for _ in range(60):
+            await pilot.press("pageup")
+            await pilot.pause(0.01)
+        assert transcript.n_newer > 0
+        worker.emit(TurnStarted("a new one"), TextDelta("streams on"))
+        await until_shown(pilot, "new ↓ End")
+        worker.emit(TextDelta(" below"))
+        await pilot.press("end")
+        await until_shown(pilot, "answer 149", "▌ a new one", "streams on below")
+        await until(pilot, lambda: transcript.n_newer == 0)
 
 
 async def test_mounted_widgets_stay_bounded_while_turns_go_on(open_screen):
     async with open_screen() as (app, worker, pilot):
         transcript = app.query_one(Transcript)
-        for n in range(10):
+        for n in range(40):
             worker.emit(TurnStarted(f"question {n}"), TextDelta("text\n\n" * 24))
         worker.emit(TurnStarted("the last one"))
         await until_shown(pilot, "the last one")
@@ -109,16 +136,3 @@ async def test_narrow_screens_do_not_crash(open_screen):
         for size in ((20, 8), (3, 2), (40, 12), (80, 24)):
             await pilot.resize_terminal(*size)
         await until_shown(pilot, "bubblewrap")
-
-
-async def test_a_long_answer_goes_on_in_new_widgets_but_never_inside_a_fence(open_screen):
-    fence = "```\n" + "code\n\n" * 12 + "```\n\n"
-    pieces = [f"paragraph {n}\n\n" for n in range(30)] + fence.splitlines(keepends=True) + ["end"]
-    async with open_screen() as (app, worker, pilot):
-        for piece in pieces:
-            await app.controller.apply([TextDelta(piece)])
-        await until_shown(pilot, "end")
-        sources = [answer.source for answer in app.query(Answer)]
-        assert len(sources) > 1
-        assert all(source.count("```") % 2 == 0 for source in sources)
-        assert "".join(sources).split() == "".join(pieces).split()
