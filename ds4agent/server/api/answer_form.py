@@ -9,6 +9,7 @@ from engine.chat.conversation import ResponseFormat
 from engine.grammar import Grammar, GrammarError, check_grammar
 
 _KINDS = ("text", "json_object", "json_schema", "regex")
+_MAX_REASON = 300  # characters: a reason may quote the whole pattern
 _ANY_OBJECT = {"type": "object"}
 _Form = tuple[AnswerForm | None, ResponseFormat | None]
 
@@ -49,5 +50,5 @@ def _check(make: Any, value: Any, where: str) -> None:
     try:
         check_grammar(make(value))
     except GrammarError as error:
-        message = f"{where} can't be enforced: {error}."
+        message = f"{where} can't be enforced: {str(error)[:_MAX_REASON]}."
         raise ApiError(message, param=where, code="invalid_json_schema") from error

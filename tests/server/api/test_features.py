@@ -169,13 +169,15 @@ def test_form_of_an_answer_is_read_in_each_interface() -> None:
         {"type": "json_schema", "json_schema": {"schema": True}},
         {"type": "json_schema"},
         {"type": "regex", "pattern": "("},
+        {"type": "regex", "pattern": "(" * 5000 + ")" * 5000},
+        {"type": "json_schema", "json_schema": {"schema": {"enum": [*map(str, range(300_000))]}}},
         {"type": "xml"},
     ],
 )
 def test_form_that_can_not_be_enforced_is_refused(form: dict[str, Any]) -> None:
     with pytest.raises(ApiError) as caught:
         chat(response_format=form)
-    assert caught.value.param.startswith("response_format")
+    assert caught.value.param.startswith("response_format") and len(caught.value.message) < 500
 
 
 # --- Responses ----------------------------------------------------------------------------------
