@@ -148,6 +148,7 @@ def test_conversations_take_turns(tmp_path: Path) -> None:
         b += [said(desk.chat(b)), user("two")]
         assert desk.chat(a).n_read <= n_new("two")
         assert desk.chat(b).n_read <= n_new("two")
+        desk.worker.disk.flush()
         assert desk.worker.disk.n_saved["evict"] >= 2
 
 
