@@ -12,12 +12,18 @@ from ds4agent.server.api.reading import ReplyReader
 from ds4agent.server.api.replies import new_reply_id, reply_to
 from ds4agent.server.api.request import Api, ApiRequest, ServedModel
 from ds4agent.server.api.requests import parse
+from engine.chat.chatml import ChatmlFormat
+from engine.chat.chatml_layout import ChatmlLayout
+from engine.chat.chatml_parser import ChatmlParser
 from engine.chat.deepseek_v4_dialect import DEEPSEEK_V4, EOS
 from engine.chat.deepseek_v4_turns import DeepseekV4Layout
 from engine.chat.dsml_parser import DsmlParser
 from engine.chat.replay import CallReplay
 from engine.chat.segments import join, plain_text, split_marks
+from engine.tokenizer import Tokenizer
 
+# As many letters as a layout needs to look its control tokens up.
+VOCABULARY = (["a", "<|im_start|>", "<|im_end|>"], [], [1, 3, 3], "qwen2", 2)
 MODEL = ServedModel.of_format("model", 1 << 16, "deepseek_v4", can_think=True)
 LAYOUT = DeepseekV4Layout(DEEPSEEK_V4, escapes_closing_tags=True)
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}, "lines": {}}}
@@ -159,3 +165,37 @@ def test_what_others_sealed_is_not_read(sealed: str) -> None:
     ]
     messages = parse(Api.RESPONSES, {"input": items}, MODEL).conversation.messages
     assert (messages[1].reasoning, messages[1].content) == ("aha", "hello")
+
+
+SAMPLED_BY_A_SMALL_MODEL = [
+    'I look.\n<tool_call>\n{"name":"read", "arguments":{"path":"a" , "lines":[1,]}}\n</tool_call>',
+    '<tool_call>{"name": "read", "arguments": "{\\"path\\": \\"a\\"}"}</tool_call>',
+    '\n\n<tool_call>\n{"name": "read", "arguments": {"path": "a\nb"}}\n</tool_call>',
+    'So:\n```json\n{"name": "read", "arguments": {"path": "a"}}',
+    '{"name": "read", "arguments": {"path": "a"}}',
+]
+
+
+@pytest.mark.parametrize("sampled", SAMPLED_BY_A_SMALL_MODEL)
+@pytest.mark.parametrize("api", APIS)
+def test_next_prompt_of_a_small_model_begins_with_all_that_was_sampled(
+    api: Api, sampled: str
+) -> None:
+    tokenizer = Tokenizer(*VOCABULARY)
+    layout = ChatmlLayout(ChatmlFormat(tokenizer))
+    model = ServedModel.of_format("small", 4096, "chatml", can_think=False)
+    replay, body = CallReplay(), first_body(api)
+    request = parse(api, body, model)
+    before = plain_text(render(request, layout, replay))
+    parser, reader = ChatmlParser(request.callable_tools), ReplyReader(api)
+    reply = reply_to(request, new_reply_id(api), 0)
+    pieces = [*reader.take(parser.feed(sampled.encode()))]
+    last, finish = reader.end(parser.finish(stopped=True), Finish.STOP)
+    for piece in [*pieces, *last]:
+        reply.piece(piece)
+    assert finish is Finish.TOOL_CALLS
+    replay.remember(reader.call_ids, reader.block.encode())
+    whole = json.loads(json.dumps(reply.whole(finish, Usage(1))))
+    later = parse(api, next_body(api, body, whole), model)
+    after = plain_text(render(later, layout, replay))
+    assert after.startswith(before + sampled + "<|im_end|>\n<|im_start|>user\n<tool_response>")
