@@ -135,6 +135,8 @@ def _refuse_what_is_missing(fields: Fields) -> None:
             raise ApiError(f"{name} is not supported; replay the full input instead.", param=name)
     if fields.boolean("background"):
         raise ApiError("background is not supported, expected false.", param="background")
+    if fields.integer("top_logprobs", 0, 20):
+        raise ApiError("top_logprobs is not supported, expected 0.", param="top_logprobs")
 
 
 def _echo(fields: Fields, reasoning: Fields | None, effort: str | None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import pytest
 from ds4agent.server.api.errors import ApiError, context_exceeded
 from ds4agent.server.api.memory import ResponseMemory
 from ds4agent.server.api.output import CallClosed, CallOpened, Finish, Usage
-from ds4agent.server.api.prompt import render
 from ds4agent.server.api.replies import reply_to
 from ds4agent.server.api.request import Api, ApiRequest, CalledAs, ServedModel
 from ds4agent.server.api.requests import parse
@@ -17,6 +16,7 @@ from engine.chat.deepseek_v4_turns import DeepseekV4Layout
 from engine.chat.format import CallArguments, Text
 from engine.chat.segments import plain_text
 from tests.server.api.events import read_events
+from tests.server.api.rendering import render
 
 THINKER = ServedModel.of_format("big", 1 << 20, "deepseek_v4", can_think=True)
 SMALL = ServedModel.of_format("small", 4096, "chatml", can_think=False)

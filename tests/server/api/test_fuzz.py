@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from ds4agent.server.api.errors import ApiError
-from ds4agent.server.api.prompt import render
 from ds4agent.server.api.replies import new_reply_id, reply_to
 from ds4agent.server.api.request import Api, ServedModel
 from ds4agent.server.api.requests import parse
 from engine.chat.deepseek_v4_dialect import DEEPSEEK_V4
 from engine.chat.deepseek_v4_turns import DeepseekV4Layout
+from tests.server.api.rendering import render
 
 PATH = Path(__file__).parents[2] / "fixtures" / "prompt" / "requests.json.xz"
 APIS = {"chat": Api.CHAT, "responses": Api.RESPONSES, "messages": Api.MESSAGES}

@@ -1,6 +1,7 @@
 """Replies against the types of the official clients, which say what a client may rely on."""
 
 import json
+from functools import cache
 from typing import Any, get_args
 
 import pytest
@@ -52,6 +53,11 @@ EVENT = {
 }
 
 
+@cache
+def adapter(kind: Any) -> Any:
+    return pydantic.TypeAdapter(kind)
+
+
 def event_type(api: Api, data: dict[str, Any]) -> Any:
     """Return the one type of an event: of a union the member that has its name, so that an error
     says what is wrong with that one."""
@@ -93,7 +99,7 @@ def test_events_are_of_the_official_types(api: Api, name: str) -> None:
             if api is Api.COMPLETIONS and data["choices"]:
                 # The service sends null in all chunks but the last, and the type forgets it.
                 data["choices"][0]["finish_reason"] = "stop"
-            pydantic.TypeAdapter(event_type(api, data)).validate_python(data)
+            adapter(event_type(api, data)).validate_python(data)
 
 
 @pytest.mark.parametrize(("api", "name"), [pair for pair in ALL if pair[1] != "error"])
@@ -119,10 +125,10 @@ def test_stream_that_breaks_before_it_began_has_an_error_event() -> None:
         ((name, data),) = read_events(reply.error(ApiError("no memory", 500)))
         assert name == data["type"] == "error" and "no memory" in json.dumps(data)
     data["error"]["type"] = "api_error"
-    pydantic.TypeAdapter(anthropic.types.ErrorResponse).validate_python(data | {"request_id": None})
+    adapter(anthropic.types.ErrorResponse).validate_python(data | {"request_id": None})
     reply = reply_to(parse(Api.RESPONSES, BODIES[Api.RESPONSES], MODEL), "resp_1", 1)
     (_, data), *_ = read_events(reply.error(ApiError("no memory", 500)))
-    pydantic.TypeAdapter(openai.types.responses.ResponseErrorEvent).validate_python(data)
+    adapter(openai.types.responses.ResponseErrorEvent).validate_python(data)
 
 
 def test_models_are_of_the_official_types() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from ds4agent.server.api.errors import ApiError
-from ds4agent.server.api.prompt import render
 from ds4agent.server.api.request import Api, ApiRequest, ServedModel
 from ds4agent.server.api.requests import parse
 from engine.chat.deepseek_v4_dialect import DEEPSEEK_V4
 from engine.chat.deepseek_v4_turns import DeepseekV4Layout
 from engine.chat.segments import plain_text
+from tests.server.api.rendering import render
 
 PATH = Path(__file__).parents[2] / "fixtures" / "prompt" / "requests.json.xz"
 CASES = json.loads(lzma.open(PATH).read())["cases"]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ds4agent.server.api.output import Finish, Usage
-from ds4agent.server.api.prompt import render
 from ds4agent.server.api.reading import ReplyReader
 from ds4agent.server.api.replies import new_reply_id, reply_to
 from ds4agent.server.api.request import Api, ApiRequest, ServedModel
@@ -21,6 +20,7 @@ from engine.chat.dsml_parser import DsmlParser
 from engine.chat.replay import CallReplay
 from engine.chat.segments import join, plain_text, split_marks
 from engine.tokenizer import Tokenizer
+from tests.server.api.rendering import render
 
 # As many letters as a layout needs to look its control tokens up.
 VOCABULARY = (["a", "<|im_start|>", "<|im_end|>"], [], [1, 3, 3], "qwen2", 2)
