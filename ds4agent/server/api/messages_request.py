@@ -101,18 +101,19 @@ def _messages(fields: Fields) -> list[Message]:
     if not items:
         raise ApiError("messages is empty, expected at least one message.", param="messages")
     messages: list[Message] = []
+    has_reply = False
     for index, item in enumerate(items):
         match item.one_of("role", _ROLES):
             case "system":
                 # After the first reply it stays where it stands: a chat format may lift it to
                 # the top, and there it would change the whole prompt.
-                has_reply = any(message.role == "assistant" for message in messages)
                 messages += [
                     Message("user" if has_reply else "system", text) for text in _texts(item)
                 ]
             case "user":
                 messages += _user(item)
             case _:
+                has_reply = True
                 messages.append(_assistant(item, is_last=index == len(items) - 1))
     return messages
 

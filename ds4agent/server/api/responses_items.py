@@ -81,6 +81,7 @@ class _Reader:
     texts: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     has_reply: bool = False
+    had_reply: bool = False  # one is closed
 
     def read(self, item: Fields) -> None:
         kind = item.text("type", "message")
@@ -106,6 +107,7 @@ class _Reader:
     def close(self) -> None:
         """End the open reply."""
         if self.has_reply:
+            self.had_reply = True
             self.messages.append(
                 Message("assistant", "\n\n".join(self.texts), self.reasoning, tuple(self.calls))
             )
@@ -116,7 +118,7 @@ class _Reader:
         text = _text_of(item.get("content"), item.at("content"))
         if role != "assistant":
             self.close()
-            if role == "system" and any(m.role == "assistant" for m in self.messages):
+            if role == "system" and self.had_reply:
                 role = "developer"  # a chat format may lift a system text, and change the prompt
             self.messages.append(Message(role, text))
             return

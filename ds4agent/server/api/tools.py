@@ -45,10 +45,11 @@ def check_names(tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
     Raises:
         ApiError: two have the same name.
     """
-    names = [tool.name for tool in tools]
-    if len(set(names)) < len(names):
-        double = next(name for name in names if names.count(name) > 1)
-        raise ApiError(f"tools has {double!r} twice, expected each name once.", param="tools")
+    seen: set[str] = set()
+    for tool in tools:
+        if tool.name in seen:
+            raise ApiError(f"tools has {tool.name!r} twice, expected each once.", param="tools")
+        seen.add(tool.name)
     return tuple(tools)
 
 
