@@ -34,9 +34,11 @@ def reply_grammar(format_name: str, tokenizer: Tokenizer, rule: ReplyRule) -> Gr
         GrammarError: a schema asks for something that the format can't write or that can't be
             enforced; the message names the tool.
     """
-    if rule.must_call and not rule.tools:
+    if rule.must_call and not rule.tools and not rule.files:
         raise GrammarError("a call is required but there are no tools", "Name a tool.")
     maker = _MAKERS.get(format_name)
     if maker is None:
         raise GrammarError(f"replies of the chat format {format_name} can't be constrained")
+    if rule.files and format_name != "chatml":
+        raise GrammarError(f"replies of the chat format {format_name} hold no file blocks")
     return Grammar.lark(maker(rule, tokenizer))

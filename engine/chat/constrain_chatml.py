@@ -5,11 +5,13 @@ For a parser with ``tagged_only``: what looks like a call without its tags is te
 
 from collections.abc import Iterator
 
+from engine.chat.constrain_files import file_rules
 from engine.chat.reply_rule import ANY_TEXT, ReplyRule, json_value, literal, regex, token
 from engine.grammar import GrammarError
 from engine.tokenizer import Tokenizer
 
 _TAG, _TAG_END = "<tool_call>", "</tool_call>"
+_WORDS = r"\p{L}(?s:.*)"
 
 
 def lark(rule: ReplyRule, tokenizer: Tokenizer) -> str:
@@ -33,6 +35,9 @@ def _rules(rule: ReplyRule, tokenizer: Tokenizer) -> Iterator[str]:
     has_tag = tokenizer.has_control(_TAG)
     tag = token(_TAG, tokenizer)
     choices = []
+    if rule.files:
+        choices.append("files")
+        yield from file_rules(rule.files)
     if rule.tools:
         choices.append(f"{tag} call")
     if rule.answer_schema is not None:
@@ -40,12 +45,13 @@ def _rules(rule: ReplyRule, tokenizer: Tokenizer) -> Iterator[str]:
         yield f"answer: {json_value(rule.answer_schema)}"
     elif not rule.must_call:
         choices.append("TEXT")
-        yield f"TEXT: {regex(ANY_TEXT, (_TAG,) if rule.tools else ())}"
+        text = _WORDS if rule.begins_as_words else ANY_TEXT
+        yield f"TEXT: {regex(text, (_TAG,) if rule.tools else ())}"
         if rule.tools and has_tag:
             choices.append(f"TEXT {tag} call")
         elif rule.tools:
             choices.append("LEAD call")
-            yield f"LEAD: {regex(ANY_TEXT + _TAG, (_TAG + '(?s:.)',))}"
+            yield f"LEAD: {regex(text + _TAG, (_TAG + '(?s:.)',))}"
     yield f"reply: {' | '.join(choices)}"
     if not rule.tools:
         return

@@ -30,12 +30,18 @@ class ReplyRule:
         must_call: The reply is a call and nothing else.
         answer_schema: JSON schema of an answer that is no call; None leaves it free.
         thinking: The reply begins, or may begin, with thinking, which is free.
+        files: Names of files of which the reply may hold a new text, as file blocks; in ChatML
+            only. ``must_call`` is then fulfilled by a file, too.
+        begins_as_words: An answer that is neither call nor file begins with a letter: not with
+            a tag, a bracket or a fence, in which small models imitate the result of a tool.
     """
 
     tools: tuple[ToolSpec, ...] = ()
     must_call: bool = False
     answer_schema: Any = None
     thinking: bool = False
+    files: tuple[str, ...] = ()
+    begins_as_words: bool = False
 
 
 def literal(text: str) -> str:

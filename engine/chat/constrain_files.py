@@ -1,0 +1,38 @@
+"""The grammar of file blocks: see ``file_blocks``. No control token stands in it."""
+
+from collections.abc import Iterator, Sequence
+
+from engine.chat.reply_rule import literal, regex
+
+_MARKDOWN = (".md", ".markdown", ".mdx", ".rst")
+_MOST_ORDERED = 5  # names: each once, in any order, takes a rule for each set of them
+
+
+def file_rules(names: Sequence[str]) -> Iterator[str]:
+    """Yield the rules of a symbol ``files``: one block or more, each of a name of its own.
+
+    A Markdown file, which may hold fences, is fenced by four marks instead of three.
+    With more than a few names, a name may come again.
+    """
+    for i, name in enumerate(names):
+        is_markdown = name.lower().endswith(_MARKDOWN)
+        yield f"file_{i}: {literal(name + chr(10))} {'LONG_FENCE' if is_markdown else 'FENCE'}"
+    yield from _fence("FENCE", "```")
+    yield from _fence("LONG_FENCE", "````")
+    if len(names) > _MOST_ORDERED:
+        yield f"any_file: {' | '.join(f'file_{i}' for i in range(len(names)))}"
+        yield r'files: any_file ("\n\n" any_file)*'
+        return
+    for used in range(1 << len(names)):
+        left = [i for i in range(len(names)) if not used >> i & 1]
+        if not used:
+            yield f"files: {' | '.join(f'file_{i} more_{1 << i}' for i in left)}"
+        else:
+            more = [rf'"\n\n" file_{i} more_{used | 1 << i}' for i in left]
+            yield f"more_{used}: {' | '.join([*more, literal('')])}"
+
+
+def _fence(symbol: str, marks: str) -> Iterator[str]:
+    pattern = marks + r"[a-z]*\n((?s:.*)\n)?" + marks
+    earlier_end = rf"\n{marks}(?s:.)"
+    yield f"{symbol}: {regex(pattern, (earlier_end,))}"
