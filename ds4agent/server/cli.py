@@ -69,6 +69,8 @@ def _serve(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
         port=args.port,
         api_key=os.environ.get(_KEY, ""),
         cors=args.cors,
+        keep_alive_s=args.keep_alive_s,
+        stall_s=args.stall_s,
         model_name=args.model_name or "",
         kv_folder=None if args.no_kv_disk else folder,
         kv_space_mb=args.kv_disk_space_mb,
@@ -108,6 +110,12 @@ def _parser() -> argparse.ArgumentParser:
     listening.add_argument("--host", default="127.0.0.1", help="address (127.0.0.1)")
     listening.add_argument("--port", type=_port, default=8000, help="port (8000); 0: any free one")
     listening.add_argument("--cors", action="store_true", help="let pages of any web site ask")
+    listening.add_argument(
+        "--keep-alive-s", type=_seconds, default=5.0, metavar="S", help="longest silence (5)"
+    )
+    listening.add_argument(
+        "--stall-s", type=_seconds, default=10.0, metavar="S", help="patience with a reader (10)"
+    )
     disk = parser.add_argument_group("checkpoints on the disk")
     disk.add_argument("--kv-disk-dir", metavar="DIR", help="folder (~/.ds4/server-kvcache)")
     disk.add_argument("--no-kv-disk", action="store_true", help="keep none")
@@ -136,6 +144,16 @@ def _size(text: str) -> int:
 
 def _port(text: str) -> int:
     return _number(text, 0, 65535)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to 3600")
+    return value
 
 
 def _number(text: str, least: int, most: int) -> int:

@@ -10,12 +10,20 @@ tokens differ: a model does not always write a word as the tokens that reading i
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ds4agent.server.api.errors import ApiError
 from ds4agent.server.api.prompt import layout_of
-from engine.chat.conversation import AssistantTurn, Conversation, Turn
+from engine.chat.conversation import (
+    AssistantTurn,
+    Conversation,
+    HeadTurn,
+    ReminderTurn,
+    SystemTurn,
+    Turn,
+    UserTurn,
+)
 from engine.chat.format import ChatFormat
 from engine.chat.segments import Segment, encode
 from engine.errors import ConversationError
@@ -96,9 +104,20 @@ class PromptRenderer:
         self.keys = TokenKeys(tokenizer)
         self.layout = layout_of(chat)
         self._tokenizer = tokenizer
+        self._longest = max(len(tokenizer.token_bytes(i)) for i in range(tokenizer.n_vocab))
         self._cache: OrderedDict[tuple[Segment, ...], RenderedTurn] = OrderedDict()
         self._cached_bytes = 0
         self._lock = threading.Lock()
+
+    def least_tokens(self, conversation: Conversation) -> int:
+        """Return a number of tokens that a conversation has at least, without encoding it: no
+        token has more characters than the longest one.
+
+        Raises:
+            ApiError: the chat format has no form for a part of it.
+        """
+        texts = (text for turn in self.turns(conversation) for text in _texts_of(turn))
+        return sum(1 + len(text) // self._longest for text in texts)
 
     def render(self, conversation: Conversation) -> Prompt:
         """Render a conversation.
@@ -227,6 +246,19 @@ class PromptRenderer:
 def spelled(key: bytes) -> bytes:
     """Return the text of a key: control tokens spelled out."""
     return key.replace(_OPEN, b"").replace(_CLOSE, b"").replace(_ESCAPED_FF, _FF)
+
+
+def _texts_of(turn: Turn) -> Iterable[str]:
+    """Yield texts that are part of a turn: at least one, and not all of them."""
+    match turn:
+        case HeadTurn(system):
+            yield system or ""
+        case UserTurn(parts):
+            yield from (text for _, text in parts)
+        case AssistantTurn(message):
+            yield message.content
+        case SystemTurn(text) | ReminderTurn(text):
+            yield text
 
 
 def _is_reply(turn: Turn) -> bool:

@@ -43,6 +43,9 @@ class Reception:
             n = len(request.result_ids)
             results = conversation.messages[-n:]
             return Job(request, conversation, None, results, outbox, self._grammar(request))
+        least = self._worker.renderer.least_tokens(conversation)
+        if least >= 2 * ctx:  # not worth encoding to know how far it is beyond
+            raise context_exceeded(api, least, ctx)
         prompt = self._worker.renderer.render(conversation)
         if len(prompt.ids) >= ctx:
             raise context_exceeded(api, len(prompt.ids), ctx)
@@ -57,7 +60,11 @@ class Reception:
             ApiError: it can't be read.
         """
         request = parse(Api.MESSAGES, body, self.model)
-        prompt = self._worker.renderer.render(self._conversation(request))
+        conversation = self._conversation(request)
+        least = self._worker.renderer.least_tokens(conversation)
+        if least >= 64 * self._worker.engine.info.ctx:
+            return {"input_tokens": least}  # at least: nobody waits for the rest of megabytes
+        prompt = self._worker.renderer.render(conversation)
         return {"input_tokens": len(prompt.ids)}
 
     def _conversation(self, request: ApiRequest) -> Conversation:
