@@ -84,6 +84,13 @@ def log_file() -> Path:
     return folder / "ds4-agent.log"
 
 
+def input_history_file() -> Path:
+    """Return the file of what the person typed, for the key that brings it back."""
+    home = override()
+    folder = home or platformdirs.user_state_path(_APP, appauthor=False)
+    return folder / "history.jsonl"
+
+
 def project_config_file(cwd: Path) -> Path | None:
     """Return the nearest ``.ds4/config.toml`` at or above ``cwd``, or None.
 

@@ -90,12 +90,12 @@ class AgentApp(ScreenCommands):
         return not self.is_started or self.controller.is_closed
 
     def compose(self) -> ComposeResult:
-        suggestions = Suggestions(self._commands)
+        suggestions = Suggestions()
         yield Transcript()
         yield ApprovalPanel()
         yield QueuePreview()
         yield suggestions
-        yield Composer(suggestions)
+        yield self.new_composer(suggestions)
         yield StatusLine()
 
     def on_mount(self) -> None:
@@ -274,7 +274,8 @@ class AgentApp(ScreenCommands):
         self._worker.send(SetMode(_CYCLE[mode or Mode.PLAN]))
 
     def action_toggle_folds(self) -> None:
-        self._transcript.toggle_folds()
+        if not (self._composer.has_focus and self._composer.unfold()):
+            self._transcript.toggle_folds()
 
     async def action_show_earlier(self) -> None:
         await self._transcript.show_earlier()

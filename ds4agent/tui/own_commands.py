@@ -10,6 +10,7 @@ from typing import Any
 from textual import events
 from textual.app import App
 from textual.binding import Binding
+from textual.widgets import OptionList
 
 from ds4agent.commands import CommandTable
 from ds4agent.errors import UsageError, explain
@@ -29,10 +30,15 @@ from ds4agent.screen_requests import (
 )
 from ds4agent.tui import theme
 from ds4agent.tui.clipboard import copy
+from ds4agent.tui.completion import Completer
+from ds4agent.tui.file_index import FileIndex
+from ds4agent.tui.input_history import InputHistory
 from ds4agent.tui.keys import KEYS
 from ds4agent.tui.plain import count, one_line
+from ds4agent.tui.widgets.composer import Composer
 from ds4agent.tui.widgets.help_screen import HelpScreen
 from ds4agent.tui.widgets.status_line import StatusLine
+from ds4agent.tui.widgets.suggestions import Suggestions
 
 
 class ScreenCommands(App[int]):
@@ -146,6 +152,20 @@ class ScreenCommands(App[int]):
 
     def action_settings(self) -> None:
         """Show the settings."""
+
+    # --- the composer ----------------------------------------------------------------------------
+
+    def new_composer(self, suggestions: Suggestions) -> Composer:
+        """Make the composer with what it completes from and the history that it keeps."""
+        files = FileIndex(lambda: Path(self.record.cwd or Path.cwd()))
+        return Composer(suggestions, Completer(self._commands, files), InputHistory())
+
+    def on_composer_hint(self, event: Composer.Hint) -> None:
+        self.show_hint(event.text)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        if isinstance(event.option_list, Suggestions):
+            self.screen_stack[0].query_one(Composer).take_suggestion()
 
     # --- what the app provides -------------------------------------------------------------------
 

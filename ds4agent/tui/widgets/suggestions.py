@@ -1,52 +1,62 @@
-"""The list of slash commands that match what is being typed."""
+"""The list of what could come next: commands, arguments, files, earlier messages."""
 
+from collections.abc import Sequence
+
+from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from ds4agent.commands import CommandTable, SlashCommand
+from ds4agent.tui.completion import Suggestion
+from ds4agent.tui.plain import one_line
 
 
 class Suggestions(OptionList, can_focus=False):
-    """Open while the composer holds the beginning of a command; never takes the keyboard."""
+    """Open while the composer has suggestions; never takes the keyboard."""
 
-    def __init__(self, table: CommandTable) -> None:
-        self._table = table
+    def __init__(self) -> None:
         super().__init__(id="suggestions", markup=False)
         self.display = False
-        self._matches: tuple[SlashCommand, ...] = ()
+        self.was_moved = False  # the person chose, rather than took the first
+        self._shown: tuple[Suggestion, ...] = ()
 
     @property
     def is_open(self) -> bool:
         return bool(self.display)
 
-    def show_for(self, text: str) -> None:
-        """Open with the commands that begin with ``text``, or close."""
-        is_word = text.startswith("/") and not any(char.isspace() for char in text)
-        matches = self._table.completions(text) if is_word else ()
-        if matches != self._matches:
-            self._matches = matches
-            self._list()
-        self.display = bool(matches)
+    @property
+    def n_shown(self) -> int:
+        return len(self._shown) if self.is_open else 0
 
-    def _list(self) -> None:
+    def show(self, suggestions: Sequence[Suggestion]) -> None:
+        """Open with these, best first; close when there are none."""
+        shown = tuple(suggestions)
+        if [(s.label, s.note) for s in shown] != [(s.label, s.note) for s in self._shown]:
+            self._list(shown)
+        self._shown = shown
+        self.display = bool(shown)
+
+    def _list(self, shown: Sequence[Suggestion]) -> None:
         self.clear_options()
-        width = max((len(entry.usage) for entry in self._matches), default=0) + 2
-        for entry in self._matches:
-            row = Content.assemble((entry.usage.ljust(width), "bold"), (entry.help, "dim"))
-            self.add_option(Option(row))
-        if self._matches:
+        self.was_moved = False
+        width = max((cell_len(s.label) for s in shown if s.note), default=0) + 2
+        for suggestion in shown:
+            label, note = one_line(suggestion.label), one_line(suggestion.note)
+            gap = " " * (width - cell_len(label)) if note else ""
+            self.add_option(Option(Content.assemble((label, "bold"), gap, (note, "dim"))))
+        if shown:
             self.highlighted = 0
 
     def move(self, step: int) -> None:
-        """Highlight the next or the previous command."""
-        if self._matches:
-            self.highlighted = ((self.highlighted or 0) + step) % len(self._matches)
+        """Highlight the next or the previous one."""
+        if self._shown:
+            self.was_moved = True
+            self.highlighted = ((self.highlighted or 0) + step) % len(self._shown)
 
-    def completion(self) -> str:
-        """Return the highlighted command, with a space where an argument follows."""
-        entry = self._matches[self.highlighted or 0]
-        return f"/{entry.name} " if entry.argument else f"/{entry.name}"
+    @property
+    def chosen(self) -> Suggestion:
+        """The highlighted one, while the list is open."""
+        return self._shown[self.highlighted or 0]
 
     def close(self) -> None:
         """Hide until the text changes."""
