@@ -195,13 +195,20 @@ def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
         prompt="" if is_headless else prompt,
     )
     _log_to_file()
-    from ds4agent.agent.worker import AgentWorker
 
-    worker = AgentWorker(open_engine, run.agent, start, run.project)
+    def make_worker(events: Any = None) -> Any:
+        from ds4agent.agent.worker import AgentWorker
+
+        return AgentWorker(open_engine, run.agent, start, run.project, events)
+
     if is_headless:
+        worker = make_worker()
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(encoding="utf-8", errors="replace")
         return run_headless(worker, prompt, args.output_format or "text", sys.stdout, sys.stderr)
+    from ds4agent.late_worker import LateWorker
+
+    worker = LateWorker(make_worker)  # its modules load behind the first paint
     return _screen(worker, cwd, is_trusted=run.project is None, opens_list=args.resume == _PICK)
 
 

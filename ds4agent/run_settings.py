@@ -89,18 +89,19 @@ def run_settings(request: RunRequest) -> RunSettings:
 
 
 def _agent_settings(request: RunRequest, config: Config, *, with_project: bool) -> "AgentSettings":
-    from ds4agent.agent.answer_form import instruction
     from ds4agent.agent.prompt import project_instructions
     from ds4agent.agent.settings import AgentSettings
     from ds4agent.extensions.settings import read_hooks, read_servers
     from ds4agent.permissions.file import PermissionFile
-    from engine.sampler import SamplingOptions
+    from engine.sampling_options import SamplingOptions
 
     extras = []
     instructions = project_instructions(request.cwd) if with_project else None
     if instructions is not None:
         extras.append(instructions[1])
     if request.schema is not None:
+        from ds4agent.agent.answer_form import instruction  # brings NumPy
+
         extras.append(instruction(request.schema))
     return AgentSettings(
         cwd=request.cwd,

@@ -1,7 +1,8 @@
 """Model files, networks, tokenizer, chat formats and sampling: everything that makes tokens.
 
 Reading order: ``errors``, ``state``, ``engine``, ``session``, ``families``, ``gguf_file``,
-``gguf_metadata``, ``tokenizer``, ``pretokenizer``, ``sampler``, ``chat``, ``memory``.
+``gguf_metadata``, ``tokenizer``, ``pretokenizer``, ``sampling_options``, ``sampler``, ``chat``,
+``memory``.
 """
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "memory",
     "pretokenizer",
     "sampler",
+    "sampling_options",
     "session",
     "state",
     "tokenizer",

@@ -9,7 +9,7 @@ from ds4agent.extensions.settings import ServerSettings
 from ds4agent.permissions.file import PermissionFile
 from ds4agent.permissions.rules import OwnedRule
 from ds4agent.requests import Mode
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 
 
 def default_sampling() -> SamplingOptions:

@@ -133,6 +133,7 @@ class AgentWorker:
         settings: AgentSettings,
         start: Start,
         project: UntrustedProject | None = None,
+        events: "queue.Queue[Event] | None" = None,
     ) -> None:
         """Prepare; nothing is opened before ``start``.
 
@@ -142,8 +143,9 @@ class AgentWorker:
             settings: what does not change.
             start: the conversation to open first, and a prompt to send.
             project: what the folder brings, if it is not trusted yet; the settings are without it.
+            events: where to put what happens; None: a queue of its own.
         """
-        self.events: queue.Queue[Event] = queue.Queue()
+        self.events: queue.Queue[Event] = queue.Queue() if events is None else events
         self._open_engine = open_engine
         self._settings = settings
         self._start = start

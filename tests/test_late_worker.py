@@ -1,0 +1,48 @@
+import queue
+import threading
+
+from ds4agent.errors import Ds4Error
+from ds4agent.events import Closed, Notice, Phase, PhaseChanged
+from ds4agent.late_worker import LateWorker
+from ds4agent.requests import Quit, Submit
+from tests.tui.fake_worker import FakeWorker
+
+
+def test_commands_wait_in_order_until_there_is_a_worker():
+    may_go_on = threading.Event()
+    made: list[FakeWorker] = []
+
+    def make(events: queue.Queue) -> FakeWorker:
+        may_go_on.wait(5)
+        made.append(FakeWorker())
+        made[0].events = events
+        return made[0]
+
+    worker = LateWorker(make)
+    worker.start()
+    texts = [f"message {n}" for n in range(5)]
+    for text in texts:
+        worker.send(Submit(text))
+    worker.interrupt()  # there is nothing to interrupt
+    may_go_on.set()
+    worker._thread.join(5)
+    worker.send(Submit("the last"))
+    assert made[0].commands == [Submit(text) for text in (*texts, "the last")]
+    worker.interrupt()
+    assert made[0].interrupts == 1
+    assert worker.join(1.0)
+
+
+def test_a_worker_that_cannot_be_made_is_told_and_can_be_left():
+    def make(events: queue.Queue) -> FakeWorker:
+        raise Ds4Error("no memory", "Close something.")
+
+    worker = LateWorker(make)
+    worker.start()
+    assert worker.events.get(timeout=5) == Notice("no memory. Close something.", "error")
+    assert worker.events.get(timeout=5).phase is Phase.FAILED
+    worker.send(Quit())
+    assert worker.events.get(timeout=5) == PhaseChanged(Phase.CLOSED)
+    assert worker.events.get(timeout=5) == Closed()
+    assert worker.join(1.0)
+    assert worker.events.empty()
