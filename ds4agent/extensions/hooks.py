@@ -20,13 +20,15 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ds4agent.permissions.rules import Rule, Verdict
 from ds4agent.plain import PlainStream
 from tools.base import Access
 from tools.errors import ToolError
-from tools.sandbox.run import Sandbox
+
+if TYPE_CHECKING:  # settings hold hooks, and they are read before the first paint
+    from tools.sandbox.run import Sandbox
 
 _MOST_OUTPUT = 4000  # characters of one hook that the model reads: the end of it
 _LONGEST_ARGUMENTS = 32 << 10  # characters; more does not fit into an environment
@@ -52,7 +54,7 @@ class Hook:
 class Hooks:
     """Runs the hooks that a call has."""
 
-    def __init__(self, hooks: Sequence[Hook], sandbox: Sandbox | None) -> None:
+    def __init__(self, hooks: Sequence[Hook], sandbox: "Sandbox | None") -> None:
         self._hooks = tuple(hooks)
         self._sandbox = sandbox
 

@@ -8,13 +8,18 @@ markdown-it finds the units; how they look is decided here.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from markdown_it import MarkdownIt
-from markdown_it.tree import SyntaxTreeNode as Node
 from rich.cells import cell_len
 from textual.content import Content, Span
-from textual.highlight import HighlightTheme, highlight
 from textual.style import Style
+
+if TYPE_CHECKING:  # imported with the first text: the first paint does not wait for them
+    from markdown_it import MarkdownIt
+    from markdown_it.tree import SyntaxTreeNode as Node
+    from textual.highlight import HighlightTheme
+
+    HighlightColours = type[HighlightTheme]
 
 CODE_FILL = "on $boost"
 _CODE_STYLE = "$text-accent"
@@ -23,8 +28,6 @@ _CHUNK_LINES = 20  # of a fence that still grows: coloured piece by piece, so th
 _HIGHLIGHTED_CHARS = 50_000  # a longer piece of code is shown without colours
 _LEAST_CELLS = 4  # columns narrower than this only make a table longer
 _TOO_DEEP = 12  # nested lists and quotes beyond this are shown flat
-
-HighlightColours = type[HighlightTheme]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Unit:
 
     start_line: int  # of the parsed source, from 0
     joins: bool  # no empty row before it: the next item of the same list
-    rows: Callable[[int, HighlightColours], list[Row]]  # width in cells, colours -> rows
+    rows: Callable[[int, "HighlightColours"], list[Row]]  # width in cells, colours -> rows
 
 
 BLANK = Row(Content(""))
@@ -49,7 +52,9 @@ BLANK = Row(Content(""))
 
 def parse(source: str, *, is_open: bool = False) -> list[Unit]:
     """Return the units of a text. ``is_open``: the last one may still grow."""
-    tree = Node(_parser().parse(source))
+    from markdown_it.tree import SyntaxTreeNode
+
+    tree = SyntaxTreeNode(_parser().parse(source))
     units: list[Unit] = []
     children = tree.children
     for node in children:
@@ -64,16 +69,20 @@ def parse(source: str, *, is_open: bool = False) -> list[Unit]:
     return units
 
 
-def _block_unit(node: Node, grows: bool) -> Callable[[int, HighlightColours], list[Row]]:
+def _block_unit(node: "Node", grows: bool) -> Callable[[int, "HighlightColours"], list[Row]]:
     return lambda width, colours: _block(node, max(1, width), colours, 0, grows)
 
 
-def _item_unit(node: Node, item: Node, place: int) -> Callable[[int, HighlightColours], list[Row]]:
+def _item_unit(
+    node: "Node", item: "Node", place: int
+) -> Callable[[int, "HighlightColours"], list[Row]]:
     return lambda width, colours: _item(node, item, place, max(1, width), colours, 0)
 
 
 @lru_cache(maxsize=1)
-def _parser() -> MarkdownIt:
+def _parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt
+
     # Raw HTML off: "vector<int>" is text to read.
     return MarkdownIt("gfm-like", {"html": False, "linkify": False})
 
@@ -82,7 +91,7 @@ def _parser() -> MarkdownIt:
 
 
 def _block(
-    node: Node, width: int, colours: HighlightColours, depth: int, grows: bool = False
+    node: "Node", width: int, colours: "HighlightColours", depth: int, grows: bool = False
 ) -> list[Row]:
     match node.type:
         case "heading":
@@ -110,7 +119,9 @@ def _block(
             return [Row(line) for line in _inline(node).wrap(width)]
 
 
-def _stack(nodes: Iterable[Node], width: int, colours: HighlightColours, depth: int) -> list[Row]:
+def _stack(
+    nodes: Iterable["Node"], width: int, colours: "HighlightColours", depth: int
+) -> list[Row]:
     rows: list[Row] = []
     for node in nodes:
         is_list = node.type in ("bullet_list", "ordered_list")
@@ -121,7 +132,7 @@ def _stack(nodes: Iterable[Node], width: int, colours: HighlightColours, depth: 
 
 
 def _item(
-    node: Node, item: Node, place: int, width: int, colours: HighlightColours, depth: int
+    node: "Node", item: "Node", place: int, width: int, colours: "HighlightColours", depth: int
 ) -> list[Row]:
     if node.type == "ordered_list":
         first = int(node.attrs.get("start", 1))
@@ -140,7 +151,7 @@ def _item(
 # --- code ---------------------------------------------------------------------------------------
 
 
-def _code(code: str, info: str, width: int, colours: HighlightColours, grows: bool) -> list[Row]:
+def _code(code: str, info: str, width: int, colours: "HighlightColours", grows: bool) -> list[Row]:
     language = info.split()[0] if info.split() else ""
     lines = code.removesuffix("\n").split("\n")
     if grows and len(lines) > _CHUNK_LINES:
@@ -154,8 +165,10 @@ def _code(code: str, info: str, width: int, colours: HighlightColours, grows: bo
 
 
 @lru_cache(maxsize=64)
-def _coloured(code: str, language: str, width: int, colours: HighlightColours) -> list[Row]:
+def _coloured(code: str, language: str, width: int, colours: "HighlightColours") -> list[Row]:
     if language and len(code) <= _HIGHLIGHTED_CHARS:
+        from textual.highlight import highlight
+
         content = highlight(code, language=language, theme=colours)
     else:
         content = Content(code)
@@ -166,7 +179,7 @@ def _coloured(code: str, language: str, width: int, colours: HighlightColours) -
 # --- tables -------------------------------------------------------------------------------------
 
 
-def _table(node: Node, width: int) -> list[Row]:
+def _table(node: "Node", width: int) -> list[Row]:
     grid = [
         [_inline(cell) for cell in row.children] for part in node.children for row in part.children
     ]
@@ -218,7 +231,7 @@ def _fitting(widths: list[int], room: int) -> list[int]:
 # --- text ---------------------------------------------------------------------------------------
 
 
-def _inline(node: Node) -> Content:
+def _inline(node: "Node") -> Content:
     """Return the text below a node with its styles; a link carries its target as ``href``."""
     pieces: list[str] = []
     spans: list[Span] = []
@@ -226,7 +239,7 @@ def _inline(node: Node) -> Content:
     return Content("".join(pieces), spans=spans)
 
 
-def _walk(node: Node, pieces: list[str], spans: list[Span], at: list[int]) -> None:
+def _walk(node: "Node", pieces: list[str], spans: list[Span], at: list[int]) -> None:
     start = at[0]
     match node.type:
         case "softbreak":
@@ -248,7 +261,7 @@ def _add(text: str, pieces: list[str], at: list[int]) -> None:
     at[0] += len(text)
 
 
-def _styles(node: Node) -> list[str | Style]:
+def _styles(node: "Node") -> list[str | Style]:
     match node.type:
         case "strong":
             return ["bold"]

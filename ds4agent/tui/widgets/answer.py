@@ -2,13 +2,17 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.message import Message
 
-from ds4agent.tui.markdown import BLANK, HighlightColours, Row, Unit, parse
+from ds4agent.tui.markdown import BLANK, Row, Unit, parse
 from ds4agent.tui.plain import printable
 from ds4agent.tui.widgets.rows import RowBlock
+
+if TYPE_CHECKING:
+    from ds4agent.tui.markdown import HighlightColours
 
 
 class Answer(RowBlock):
@@ -91,7 +95,7 @@ class Answer(RowBlock):
         self._last = units[-1:]
         return settled
 
-    def _colours(self) -> HighlightColours:
+    def _colours(self) -> "HighlightColours":
         from textual import highlight
 
         if not self.app.native_ansi_color:
@@ -100,6 +104,6 @@ class Answer(RowBlock):
         return highlight.ANSIDarkHighlightTheme if is_dark else highlight.ANSILightHighlightTheme
 
 
-def _unit_rows(unit: Unit, width: int, colours: HighlightColours, *, is_first: bool) -> list[Row]:
+def _unit_rows(unit: Unit, width: int, colours: "HighlightColours", *, is_first: bool) -> list[Row]:
     rows = unit.rows(width, colours)
     return rows if unit.joins or is_first else [BLANK, *rows]
