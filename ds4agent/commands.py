@@ -27,6 +27,7 @@ from ds4agent.requests import (
     Undo,
 )
 from ds4agent.screen_requests import (
+    THEMES,
     Copy,
     Export,
     ScreenRequest,
@@ -37,8 +38,6 @@ from ds4agent.screen_requests import (
     TellMode,
     What,
 )
-
-THEMES = ("auto", "dark", "light", "ansi", "high-contrast")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from ds4agent.errors import ConfigError
 from ds4agent.permissions.rules import OwnedRule, Rule, Verdict
 from ds4agent.permissions.trust import TrustFile
 from ds4agent.requests import Mode
+from ds4agent.screen_requests import THEMES
 
 # Not FULL: that is given on the command line only, for one run.
 _APPROVAL_WIDTH = {mode.value: i for i, mode in enumerate((Mode.PLAN, Mode.ASK, Mode.AUTO))}
@@ -74,6 +75,12 @@ class Config:
     seed: int | None = _setting(None, "repeat the same sampling", project=_ANY, least=0)
     max_tokens: int = _setting(8192, "longest answer of one round, tokens", project=_LOWER, least=1)
     max_rounds: int = _setting(50, "most tool rounds in one turn", project=_LOWER, least=1)
+    profile: str = _setting(
+        "auto",
+        "how a model is led; auto: by its size",
+        project=_ANY,
+        choices=("auto", "full", "small"),
+    )
     auto_compact: bool = _setting(True, "make room when the context is full", project=_ANY)
     kvcache: str = _setting("", "folder of saved conversations; empty: kvcache in ~/.ds4")
     thinking: bool = _setting(False, "let the model think first, if it can", project=_ANY)
@@ -86,6 +93,16 @@ class Config:
     allow: tuple[str, ...] = _setting((), "calls that need no question, as rules")
     ask: tuple[str, ...] = _setting((), "calls that always need one, as rules", project=_ADD)
     deny: tuple[str, ...] = _setting((), "calls that are never made, as rules", project=_ADD)
+    theme: str = _setting("auto", "colours; auto asks the terminal", choices=THEMES)
+    motion: bool = _setting(True, "let scrolling glide; never over ssh")
+    mouse: bool = _setting(True, "take the mouse: wheel, clicks, selection that copies")
+    notify: str = _setting(
+        "auto",
+        "tell of the end of a long turn or a question in another window: osc9 is a message of "
+        "the desktop; auto takes it where the terminal has it, else the bell",
+        choices=("auto", "bell", "osc9", "off"),
+    )
+    notify_after: float = _setting(20.0, "a turn this long, in seconds, is a long one", least=0)
     hooks: tuple[Mapping[str, Any], ...] = _setting((), "commands around calls")
     servers: Mapping[str, Any] = _setting({}, "MCP servers, by name")
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -133,6 +150,16 @@ class Config:
 def settings() -> tuple[dataclasses.Field, ...]:
     """Return the fields of Config that are settings, in the order they are shown."""
     return tuple(f for f in dataclasses.fields(Config) if f.name != "origins")
+
+
+def parse_value(name: str, text: str) -> Any:
+    """Return the value of a setting that a person typed.
+
+    Raises:
+        ConfigError: the name is unknown, or the value has the wrong type or range.
+    """
+    setting = _known(name, "this")
+    return _checked(setting, _parsed(setting, text), "this")
 
 
 def load_config(cwd: Path, *, trust_project: bool | None = None) -> Config:

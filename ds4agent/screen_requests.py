@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
+THEMES = ("auto", "dark", "light", "ansi", "high-contrast")
+
+
 class What(StrEnum):
     """What to copy."""
 

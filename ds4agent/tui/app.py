@@ -14,6 +14,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 
 from ds4agent.commands import CommandTable
+from ds4agent.config import Config
 from ds4agent.errors import UsageError, explain
 from ds4agent.events import Closed, TrustNeeded
 from ds4agent.requests import Answer, Load, Mode, Quit, SetMode, Submit, TakeBackQueued
@@ -65,8 +66,9 @@ class AgentApp(ScreenCommands):
         commands: CommandTable | None = None,
         notes: Sequence[str] = (),
         on_trusted: Callable[[], Sequence[str]] = tuple,
+        config: Config | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(config)
         self._on_trusted = on_trusted
         self._worker = worker
         self._commands = commands or CommandTable()
@@ -75,8 +77,7 @@ class AgentApp(ScreenCommands):
         self._is_quitting = False
         self.is_started = False
         self.controller: Controller
-        self.theme = theme.theme_name()
-        if not theme.may_animate(no_animation):
+        if no_animation:
             self.animation_level = "none"
 
     @property
@@ -301,6 +302,7 @@ def run_tui(
     notes: Sequence[str] = (),
     on_closed: Callable[[str], None] | None = None,
     on_trusted: Callable[[], Sequence[str]] = tuple,
+    config: Config | None = None,
 ) -> int:
     """Show the screen until the person quits. Prints nothing.
 
@@ -312,15 +314,21 @@ def run_tui(
         on_closed: called with the id of the saved conversation, "" when there is none.
         on_trusted: called when the person trusts the folder; adds its commands to ``commands`` and
             returns lines to show.
+        config: the settings in force; None: the built-in ones.
 
     Returns:
         The exit code: 0, or 1 when the model could not be loaded or the screen failed.
     """
     app = AgentApp(
-        worker, no_animation=no_animation, commands=commands, notes=notes, on_trusted=on_trusted
+        worker,
+        no_animation=no_animation,
+        commands=commands,
+        notes=notes,
+        on_trusted=on_trusted,
+        config=config,
     )
     try:
-        code = app.run()
+        code = app.run(mouse=app.has_mouse)
     finally:
         # However the screen ended, the conversation is saved before the program ends.
         resume_id = app.resume_id if app.is_closed else _close(worker)

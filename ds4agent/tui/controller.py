@@ -54,8 +54,6 @@ from ds4agent.tui.widgets.tool_card import Call, CallState, ToolCard
 from ds4agent.tui.widgets.transcript import Transcript
 from ds4agent.tui.widgets.user_message import UserMessage
 
-_MAX_PATHS = 12  # named one by one
-_BELL_AFTER_S = 20.0  # a turn this long ends with a bell when the terminal has lost the focus
 _BUSY = {Phase.PREFILL, Phase.GENERATING, Phase.TOOL, Phase.APPROVAL, Phase.COMPACTING}
 
 
@@ -230,8 +228,7 @@ class Controller:
 
     def _ask(self, event: ApprovalNeeded) -> None:
         self._approval.ask(event)
-        if not self._app.app_focus:
-            self._app.bell()
+        self._app.notifier.asked(self._app.app_focus, event.title)
 
     def answered(self, call_id: str, approved: bool) -> None:
         """The person answered: the keyboard goes back to the composer."""
@@ -313,8 +310,7 @@ class Controller:
                 await self.say(event.error or "Stopped at a limit before the end", "warning")
             case _:
                 await self.say(event.error or f"The turn ended: {event.outcome.value}", "error")
-        if took_s > _BELL_AFTER_S and not self._app.app_focus:
-            self._app.bell()
+        self._app.notifier.turn_ended(took_s, self._app.app_focus, self._app.record.title)
 
     def _queue_changed(self, event: QueueChanged) -> None:
         wanted, before = self._taking_back, self._queue.texts

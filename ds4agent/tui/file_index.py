@@ -9,13 +9,18 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ds4agent.tui.fuzzy import best
+from ds4agent.tui.fuzzy import best, subsequence
 from ds4agent.tui.plain import printable
-from tools.grep_walk import IgnoreRule, parse_ignore
+
+if TYPE_CHECKING:
+    from tools.grep_walk import IgnoreRule
+
+    _Rules = list[tuple[str, list[IgnoreRule]]]  # a folder, and what its .gitignore says
 
 MAX_NAMES = 20_000
 _MAX_SECONDS = 5.0
@@ -84,8 +89,6 @@ class FileIndex:
         if not (before and wanted.startswith(before)):
             narrowed = self._entries
         if wanted:
-            from ds4agent.tui.fuzzy import subsequence
-
             pattern = subsequence(wanted)
             narrowed = tuple(entry for entry in narrowed if pattern.search(entry.folded))
         self._last = (wanted, narrowed)
@@ -99,10 +102,12 @@ class FileIndex:
         on_read()
 
 
-def walk(folder: Path, max_names: int = MAX_NAMES, max_seconds: float = _MAX_SECONDS):  # noqa: ANN201
+def walk(
+    folder: Path, max_names: int = MAX_NAMES, max_seconds: float = _MAX_SECONDS
+) -> Iterator[Entry]:
     """Yield the entries below a folder, those near the top first."""
     deadline = time.monotonic() + max_seconds
-    waiting: deque[tuple[str, list[tuple[str, list[IgnoreRule]]]]] = deque([("", [])])
+    waiting: deque[tuple[str, _Rules]] = deque([("", [])])
     n_names = 0
     while waiting:
         inside, rules = waiting.popleft()
@@ -125,9 +130,7 @@ def walk(folder: Path, max_names: int = MAX_NAMES, max_seconds: float = _MAX_SEC
                 return
 
 
-def _entry(
-    item: os.DirEntry[str], inside: str, rules: list[tuple[str, list[IgnoreRule]]]
-) -> Entry | None:
+def _entry(item: os.DirEntry[str], inside: str, rules: "_Rules") -> Entry | None:
     try:
         is_folder = item.is_dir(follow_symlinks=False)
         if not is_folder and not item.is_file(follow_symlinks=False):
@@ -151,7 +154,7 @@ def _entry(
     return Entry(path, path.casefold(), changed_at)
 
 
-def _ignore_rules(path: Path) -> list[IgnoreRule]:
+def _ignore_rules(path: Path) -> "list[IgnoreRule]":
     try:
         if path.is_symlink():
             return []
@@ -159,5 +162,7 @@ def _ignore_rules(path: Path) -> list[IgnoreRule]:
             text = file.read(_MAX_IGNORE_BYTES).decode("utf-8", "replace")
     except OSError:
         return []
+    from tools.grep_walk import parse_ignore
+
     lines = (line for line in text.splitlines() if line.count("*") <= _MAX_STARS)
     return parse_ignore("\n".join(lines))

@@ -5,6 +5,7 @@ import fcntl
 import json
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from ds4agent import paths
@@ -60,7 +61,7 @@ class InputHistory:
             _log.warning("cannot write the history %s: %s", self._path, error)
 
     @contextlib.contextmanager
-    def _locked(self):  # noqa: ANN202  a context manager of a file descriptor
+    def _locked(self) -> Iterator[int]:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         file = os.open(self._path, flags, 0o600)
         try:

@@ -1,7 +1,8 @@
 """What the screen does by itself: help, colours, copying, export, settings, the mouse.
 
 ``ScreenCommands`` is the part of the app that carries out a ``ScreenRequest``, whether it comes
-from a slash command or from a key.
+from a slash command or from a key. What only some of them need is imported when they are asked
+for, so that the first paint does not wait for it.
 """
 
 from pathlib import Path
@@ -13,9 +14,8 @@ from textual.binding import Binding
 from textual.widgets import OptionList
 
 from ds4agent.commands import CommandTable
+from ds4agent.config import Config
 from ds4agent.errors import UsageError, explain
-from ds4agent.record.export import export
-from ds4agent.record.markdown import to_markdown
 from ds4agent.record.record import Record
 from ds4agent.screen_requests import (
     Copy,
@@ -34,11 +34,13 @@ from ds4agent.tui.completion import Completer
 from ds4agent.tui.file_index import FileIndex
 from ds4agent.tui.input_history import InputHistory
 from ds4agent.tui.keys import KEYS
+from ds4agent.tui.notify import Notifier
 from ds4agent.tui.plain import count, one_line
 from ds4agent.tui.widgets.composer import Composer
-from ds4agent.tui.widgets.help_screen import HelpScreen
 from ds4agent.tui.widgets.status_line import StatusLine
 from ds4agent.tui.widgets.suggestions import Suggestions
+
+AT_ONCE = ("theme", "motion", "mouse", "notify", "notify_after")  # settings that hold at once
 
 
 class ScreenCommands(App[int]):
@@ -46,19 +48,23 @@ class ScreenCommands(App[int]):
 
     BINDINGS = [
         Binding("f1", "help", "Help", priority=True),
+        Binding("f2", "settings", "Settings", priority=True),
         Binding("f6", "mouse", "Mouse to the terminal, or back", priority=True),
     ]
 
     _commands: CommandTable
     controller: Any
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config | None = None) -> None:
         super().__init__()
         for own in theme.OWN_THEMES:
             self.register_theme(own)
+        self.config = config or Config()
         self.record = Record()
-        self.has_mouse = True
-        self._theme_choice = "auto"
+        self.has_mouse = self.config.mouse
+        self.notifier = Notifier(self._write_sequence, "auto", 0.0)
+        for name in AT_ONCE:
+            self._use(self.config, name)
 
     async def obey(self, request: ScreenRequest) -> None:
         """Carry out a request; what is wrong with it is told."""
@@ -80,7 +86,7 @@ class ScreenCommands(App[int]):
             case Copy(what):
                 return self._copy(what)
             case Export(path):
-                return f"Wrote {one_line(str(export(self.record, path, self._folder)))}"
+                return self._export(path)
             case SetTheme(name):
                 return self.use_theme(name)
             case SetMouse(is_on):
@@ -95,11 +101,11 @@ class ScreenCommands(App[int]):
         """Change the colours, or say which are there; returns what to tell the person."""
         if not name:
             return (
-                f"The theme is {self._theme_choice}. "
+                f"The theme is {self.config.theme}. "
                 "/theme auto, dark, light, ansi or high-contrast changes it."
             )
-        self._theme_choice = name
-        self.theme = theme.theme_name(name)
+        self.config = self.config.with_values({"theme": name}, "/theme")
+        self._use(self.config, "theme")
         return ""
 
     def use_mouse(self, is_on: bool) -> str:
@@ -109,6 +115,7 @@ class ScreenCommands(App[int]):
         # Textual has a switch for the start only; its drivers for terminals have these two.
         switch = "_enable_mouse_support" if is_on else "_disable_mouse_support"
         if driver is not None and hasattr(driver, switch):
+            driver._mouse = True  # else the first of the two does nothing
             getattr(driver, switch)()
             driver.flush()
         if is_on:
@@ -117,7 +124,14 @@ class ScreenCommands(App[int]):
 
     # --- copying ---------------------------------------------------------------------------------
 
+    def _export(self, path: str) -> str:
+        from ds4agent.record.export import export
+
+        return f"Wrote {one_line(str(export(self.record, path, self._folder)))}"
+
     def _copy(self, what: What) -> str:
+        from ds4agent.record.markdown import to_markdown
+
         match what:
             case What.CODE:
                 text, name = self.record.last_code(), "block of code"
@@ -142,6 +156,8 @@ class ScreenCommands(App[int]):
 
     def action_help(self) -> None:
         """Show the commands and keys, or close them."""
+        from ds4agent.tui.widgets.help_screen import HelpScreen
+
         if isinstance(self.screen, HelpScreen):
             self.screen.dismiss(None)
         elif len(self.screen_stack) == 1:
@@ -151,7 +167,32 @@ class ScreenCommands(App[int]):
         await self.obey(SetMouse())
 
     def action_settings(self) -> None:
-        """Show the settings."""
+        """Show the settings, or close them."""
+        from ds4agent.tui.widgets.settings_screen import SettingsScreen
+
+        if isinstance(self.screen, SettingsScreen):
+            self.screen.dismiss(None)
+        elif len(self.screen_stack) == 1:
+            self.push_screen(SettingsScreen(self.config, self._use, AT_ONCE))
+
+    def _use(self, config: Config, name: str) -> None:
+        """Let a setting hold from now on, if it is one of the screen's own."""
+        self.config = config
+        match name:
+            case "theme":
+                self.theme = theme.theme_name(config.theme)
+            case "motion":
+                self.animation_level = "full" if theme.may_animate(not config.motion) else "none"
+            case "mouse" if config.mouse != self.has_mouse:
+                self.use_mouse(config.mouse)
+            case "notify":
+                self.notifier.way = config.notify
+            case "notify_after":
+                self.notifier.after_s = config.notify_after
+
+    def _write_sequence(self, sequence: str) -> None:
+        if self._driver is not None:
+            self._driver.write(sequence)
 
     # --- the composer ----------------------------------------------------------------------------
 
