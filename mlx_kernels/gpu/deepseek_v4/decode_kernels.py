@@ -171,10 +171,16 @@ class Launch(NamedTuple):
 
 
 class DecodeKernels:
-    """Makes launches; each kernel is made when it is first used."""
+    """Makes launches; each kernel is made when it is first used.
+
+    Attributes:
+        are_lazy: A launch only adds to a graph, which can be kept. What stands in for MLX's
+            kernels on a CPU computes at once.
+    """
 
     def __init__(self, make: Callable[..., Callable[..., Any]], language: str) -> None:
         """``make``: ``mx.fast.metal_kernel``, ``mx.fast.cuda_kernel`` or what stands in for it."""
+        self.are_lazy = make in (mx.fast.metal_kernel, mx.fast.cuda_kernel)
         self._make, self._language = make, language
         self._made: dict[str, Callable[..., Any]] = {}
 

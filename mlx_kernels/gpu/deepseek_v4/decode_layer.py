@@ -169,19 +169,19 @@ class DecodeLayer:
             groups = (_STORE_GROUPS + self.queries.n_groups, 1)
             return self.kernels.launch("v4_store_queries", template, groups, shapes, dtypes)
 
-        self._store, self._store_launch = store, None
+        self._store, self._bound = store, None
 
-    def store(self, capacities: tuple[int, int, int]) -> Launch:
-        """The launch for rings of window, frontier and indexer's frontier of these capacities."""
-        if self._store_launch is None:
-            self._store_launch = self._store(capacities)
-        return self._store_launch
+    def bind(self, capacities: tuple[int, int, int]) -> None:
+        """Prepare for rings of window, frontier and indexer's frontier of these capacities."""
+        if self._bound == capacities:
+            return
+        shape = self.layer.shape
+        self._bound, self.store_launch = capacities, self._store(capacities)
+        self.capacities = integers(*capacities)
+        self.sizes = integers(shape.n_heads, capacities[0], shape.window)
 
     def _prepare_attention(self) -> None:
         shape = self.layer.shape
-        # The last launches, with what they are for: few tokens change them.
-        self._scores: tuple[Any, Any] = (None, None)
-        self._attention: tuple[Any, Any] = (None, None)
         at = shape.query_rank + 5 * shape.head_dim + 4 * shape.index_dim
         self.score_template = {
             "HEADS": shape.index_heads,
@@ -200,27 +200,25 @@ class DecodeLayer:
             [(1, shape.n_heads * shape.head_dim)],
         )
 
-    def index_scores(self, n_rows: int, capacity: int) -> Launch:
-        """The launch for ``n_rows`` of a buffer of ``capacity`` rows."""
-        key = (min(_SCORE_GROUPS, -(-n_rows // 32)), capacity)
-        if key != self._scores[0]:
-            launch = self.kernels.launch
-            made = launch("v4_index_scores", self.score_template, (key[0], 1), [(capacity,)])
-            self._scores = key, made
-        return self._scores[1]
+    def index_scores(self, n_groups: int, capacity: int) -> Launch:
+        """The launch of so many groups for a buffer of ``capacity`` rows."""
+        launch = self.kernels.launch
+        return launch("v4_index_scores", self.score_template, (n_groups, 1), [(capacity,)])
 
-    def attention(self, n_far: int, has_index: bool) -> Launch:
-        """The launch for a window and ``n_far`` compressed rows."""
-        shape, n = self.layer.shape, self.n_chunks(n_far)
-        if (n, has_index) != self._attention[0]:
-            made = self.kernels.launch(
-                "v4_attention",
-                {"D": shape.head_dim, "HAS_INDEX": has_index},
-                (n, -(-shape.n_heads // _HEADS)),
-                [(n, shape.n_heads, shape.head_dim), (n, shape.n_heads, 2)],
-            )
-            self._attention = (n, has_index), made
-        return self._attention[1]
+    def attention(self, n_chunks: int, has_index: bool) -> Launch:
+        """The launch for so many chunks of rows (see ``n_chunks``)."""
+        shape = self.layer.shape
+        return self.kernels.launch(
+            "v4_attention",
+            {"D": shape.head_dim, "HAS_INDEX": has_index},
+            (n_chunks, -(-shape.n_heads // _HEADS)),
+            [(n_chunks, shape.n_heads, shape.head_dim), (n_chunks, shape.n_heads, 2)],
+        )
+
+    def n_score_groups(self, n_rows: int) -> int:
+        """Groups that score ``n_rows``: they stride over tiles, so a power of two will do, which
+        few tokens change."""
+        return min(_SCORE_GROUPS, 1 << (-(-n_rows // 32) - 1).bit_length())
 
     def n_chunks(self, n_far: int) -> int:
         """Chunks of rows: those of the window, and of ``n_far`` compressed rows."""
