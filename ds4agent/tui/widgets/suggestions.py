@@ -40,10 +40,12 @@ class Suggestions(OptionList, can_focus=False):
         self.clear_options()
         self.was_moved = False
         width = max((cell_len(s.label) for s in shown if s.note), default=0) + 2
+        room = max(20, self.app.size.width - 5)  # one line each: a list that jumps is no help
         for suggestion in shown:
             label, note = one_line(suggestion.label), one_line(suggestion.note)
             gap = " " * (width - cell_len(label)) if note else ""
-            self.add_option(Option(Content.assemble((label, "bold"), gap, (note, "dim"))))
+            row = Content.assemble((label, "bold"), gap, (note, "dim"))
+            self.add_option(Option(row.truncate(room, ellipsis=True)))
         if shown:
             self.highlighted = 0
 
