@@ -278,6 +278,14 @@ class SessionList:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionPreview:
+    """The end of one saved conversation."""
+
+    session_id: str
+    text: str  # or why it cannot be read
+
+
+@dataclass(frozen=True, slots=True)
 class ModeChanged:
     """Another approval mode holds from the next call on."""
 
@@ -374,6 +382,7 @@ Event = (
     | QueueChanged
     | Saved
     | SessionList
+    | SessionPreview
     | ModeChanged
     | PermissionList
     | Compacted

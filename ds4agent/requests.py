@@ -82,6 +82,13 @@ class ListSessions:
 
 
 @dataclass(frozen=True, slots=True)
+class PreviewSession:
+    """Ask for a ``SessionPreview`` of one saved conversation."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class SetMode:
     """Change how much happens without asking."""
 
@@ -130,7 +137,9 @@ class Trust:
 
 @dataclass(frozen=True, slots=True)
 class TakeBackQueued:
-    """Remove the newest queued message; it comes back in ``QueueChanged`` by its absence."""
+    """Remove a queued message; it comes back in ``QueueChanged`` by its absence."""
+
+    text: str = ""  # the newest message that reads so; "": the newest of all
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +156,7 @@ Command = (
     | Rewind
     | New
     | ListSessions
+    | PreviewSession
     | SetMode
     | EditPermissions
     | Compact

@@ -30,6 +30,7 @@ from ds4agent.requests import (
     Load,
     Mode,
     New,
+    PreviewSession,
     Quit,
     Redo,
     Rewind,
@@ -94,10 +95,8 @@ class Mailbox:
                         self._answer = command
                 case SetMode(mode):
                     self._set_mode(mode)
-                case TakeBackQueued():
-                    if self._queued:
-                        self._queued.pop()
-                        self._tell_queue()
+                case TakeBackQueued(text):
+                    self._take_back(text)
                 case Load() | Fork() | Rewind() | New():
                     self._replace(command)
                 case Undo() | Redo() | ShowDiff():
@@ -106,7 +105,7 @@ class Mailbox:
                     self._trust = command
                 case Trust():
                     self._defer(command)
-                case Save() | ListSessions() | EditPermissions() | Compact():
+                case Save() | ListSessions() | PreviewSession() | EditPermissions() | Compact():
                     self._defer(command)
                 case Quit():
                     self._is_quitting = True
@@ -129,6 +128,13 @@ class Mailbox:
             self._begin(Submit(text))
         else:
             self._queued.append(text)
+            self._tell_queue()
+
+    def _take_back(self, text: str) -> None:
+        """Forget the newest message that reads so; one that was delivered meanwhile is gone."""
+        places = [i for i, queued in enumerate(self._queued) if text in ("", queued)]
+        if places:
+            del self._queued[places[-1]]
             self._tell_queue()
 
     def _set_mode(self, mode: Mode) -> None:
@@ -217,13 +223,14 @@ class Mailbox:
                 if not self._changed.wait(idle_s):
                     return None
 
-    def next_list(self) -> bool:
-        """True when a list was asked for meanwhile; it is then taken as answered."""
+    def next_look(self) -> ListSessions | PreviewSession | None:
+        """Return what was asked for meanwhile that a running turn is no obstacle to."""
         with self._changed:
-            if self._state is _State.BUSY and ListSessions() in self._inbox:
-                self._inbox.remove(ListSessions())
-                return True
-            return False
+            for command in self._inbox if self._state is _State.BUSY else ():
+                if isinstance(command, ListSessions | PreviewSession):
+                    self._inbox.remove(command)
+                    return command
+            return None
 
     def take_queued(self) -> str:
         """Return all queued messages as one text, "" when there are none."""

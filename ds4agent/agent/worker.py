@@ -80,6 +80,7 @@ from ds4agent.agent.mentions import expand
 from ds4agent.agent.meter import file_reporter, load_reporter, prefill_reporter
 from ds4agent.agent.project import UntrustedProject
 from ds4agent.agent.prompt import system_text
+from ds4agent.agent.session_preview import session_preview
 from ds4agent.agent.saver import IDLE_S, Saver
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.agent.telling import told
@@ -106,6 +107,7 @@ from ds4agent.requests import (
     ListSessions,
     Load,
     Mode,
+    PreviewSession,
     New,
     Quit,
     Redo,
@@ -243,6 +245,8 @@ class AgentWorker:
             case New():
                 self._new()
             case ListSessions():
+            case PreviewSession(session_id):
+                self._stream.emit(session_preview(self._store, session_id))
                 self._list()
             case Undo() | Redo() | ShowDiff():
                 self._files.obey(command)
@@ -415,8 +419,8 @@ class AgentWorker:
         return self._room.in_turn(self._conversation, self._archive.head_state, in_turn=in_turn)
 
     def _look_around(self) -> None:
-        if self._mailbox.next_list():
-            error = self._attempt(self._list)  # a list that fails must not end the turn
+        while (wanted := self._mailbox.next_look()) is not None:
+            error = self._attempt(lambda: self._obey(wanted))  # what fails must not end the turn
             if error:
                 self._stream.emit(Notice(error, "error"))
 
