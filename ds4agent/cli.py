@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ds4agent import paths
-from ds4agent.config import load_config, show
+from ds4agent.config import Config, load_config, show
 from ds4agent.errors import ConfigError, UsageError, explain, is_expected
 from ds4agent.headless import FORMATS, run_headless
 from ds4agent.requests import Mode, Start
@@ -149,6 +149,11 @@ def _parser() -> argparse.ArgumentParser:
     resume.add_argument(
         "--resume", nargs="?", const=_PICK, metavar="ID", help="go on with a saved conversation"
     )
+    work.add_argument(
+        "--inline",
+        action="store_true",
+        help="print into the terminal's own scrollback instead of drawing a screen",
+    )
     work.add_argument("--no-save", action="store_true", help="neither load nor save conversations")
     return parser
 
@@ -209,7 +214,14 @@ def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
     from ds4agent.late_worker import LateWorker
 
     worker = LateWorker(make_worker)  # its modules load behind the first paint
-    return _screen(worker, cwd, is_trusted=run.project is None, opens_list=args.resume == _PICK)
+    return _screen(
+        worker,
+        cwd,
+        is_trusted=run.project is None,
+        opens_list=args.resume == _PICK,
+        is_inline=args.inline,
+        config=run.config,
+    )
 
 
 def _prompt(args: argparse.Namespace) -> tuple[str, bool]:
@@ -265,12 +277,18 @@ def _schema(name: str | None) -> dict[str, Any] | None:
     return read_schema(Path(name))
 
 
-def _screen(worker: Any, cwd: Path, *, is_trusted: bool, opens_list: bool) -> int:
+def _screen(
+    worker: Any, cwd: Path, *, is_trusted: bool, opens_list: bool, is_inline: bool, config: Config
+) -> int:
     from ds4agent.commands import COMMANDS, CommandTable
     from ds4agent.extensions.markdown_commands import read_commands
+    from ds4agent.inline.terminal import is_bare
     from ds4agent.requests import ListSessions
-    from ds4agent.tui.app import run_tui
 
+    if is_inline or is_bare():
+        from ds4agent.inline.run import run_inline as run
+    else:
+        from ds4agent.tui.app import run_tui as run
     if opens_list:
         worker.send(ListSessions())
     closed: list[str] = []
@@ -284,12 +302,13 @@ def _screen(worker: Any, cwd: Path, *, is_trusted: bool, opens_list: bool) -> in
         table.replace_added(command.entry() for command in added)
         return problems
 
-    code = run_tui(
+    code = run(
         worker,
         commands=table,
         notes=problems,
         on_closed=closed.append,
         on_trusted=add_commands_of_project,
+        config=config,
     )
     if closed and closed[0]:
         print(f"resume with: ds4-agent --resume {closed[0][:8]}")

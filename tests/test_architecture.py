@@ -18,7 +18,7 @@ ALLOWED = {
     "engine": {"engine", "mlx_kernels"},
     "mlx_kernels": {"mlx_kernels"},
 }
-SCREEN_LIBRARIES = {"textual", "rich"}
+SCREEN_LIBRARIES = {"textual", "rich", "prompt_toolkit"}
 MAX_LINES = 500
 
 

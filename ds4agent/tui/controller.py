@@ -5,6 +5,7 @@ import time
 from textual.app import App
 from textual.widget import Widget
 
+from ds4agent import sayings
 from ds4agent.events import (
     ApprovalNeeded,
     Closed,
@@ -27,6 +28,7 @@ from ds4agent.events import (
     Ready,
     Saved,
     SessionList,
+    SessionPreview,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -39,7 +41,7 @@ from ds4agent.events import (
     TurnEnded,
     TurnStarted,
 )
-from ds4agent.tui.plain import count, one_line, visible
+from ds4agent.tui.plain import count
 from ds4agent.tui.widgets.answer import Answer
 from ds4agent.tui.widgets.approval import ApprovalPanel
 from ds4agent.tui.widgets.composer import Composer
@@ -82,13 +84,13 @@ class Controller:
         """True while there is something to interrupt."""
         return self.phase in _BUSY or self._turn_began > 0
 
-    def take_back(self) -> bool:
-        """Remember that the newest queued message was asked for; see ``QueueChanged``.
+    def take_back(self, text: str = "") -> bool:
+        """Remember that a queued message was asked for, "" the newest; see ``QueueChanged``.
 
         False when there is none: it was delivered between the key and this call.
         """
         if self._queue.texts:
-            self._taking_back = self._queue.texts[-1]
+            self._taking_back = text or self._queue.texts[-1]
         return bool(self._queue.texts)
 
     async def say(self, text: str, level: str = "info") -> None:
@@ -141,17 +143,19 @@ class Controller:
                 self._app.ask_for_trust(event)
             case TrustDecided(trusted=True):
                 await self._app.folder_is_trusted()
+            case SessionPreview():
+                self._app.show_preview(event)
             case SessionList():
                 self._pick_session(event)
             case Compacted():
                 status.context_tokens = event.tokens_after
-                await self.say(_compacted_lines(event))
+                await self.say(sayings.compacted_lines(event))
             case FilesRestored():
-                await self.say(_restored_lines(event))
+                await self.say(sayings.restored_lines(event))
             case DiffShown(diff):
                 await self._add(DiffBlock(diff))
             case PermissionList():
-                await self.say(_permission_lines(event))
+                self._app.show_permissions(event.entries)
             case ModeChanged(mode):
                 status.mode = mode
             case Closed():
@@ -165,23 +169,25 @@ class Controller:
     # --- the model's text ------------------------------------------------------------------------
 
     async def _text(self, text: str) -> None:
-        if not isinstance(self._stream, Answer):
+        stream = self._stream
+        if not isinstance(stream, Answer):
             text = text.lstrip()
             if not text:
                 return
             self._end_stream()
-            self._stream = Answer()
-            await self._add(self._stream)
-        self._stream.append_text(text)
+            self._stream = stream = Answer()
+            await self._add(stream)  # a notice may come meanwhile, and end the stream
+        stream.append_text(text)
 
     async def _thinking(self, text: str) -> None:
-        if not isinstance(self._stream, ThinkingBlock):
+        stream = self._stream
+        if not isinstance(stream, ThinkingBlock):
             if not text.strip():
                 return
             self._end_stream()
-            self._stream = ThinkingBlock()
-            await self._add(self._stream)
-        self._stream.append_text(text)
+            self._stream = stream = ThinkingBlock()
+            await self._add(stream)
+        stream.append_text(text)
 
     def _end_stream(self) -> None:
         if isinstance(self._stream, ThinkingBlock):
@@ -262,6 +268,7 @@ class Controller:
         status.model, status.quant, status.device = event.model, event.quant, event.device
         status.sandbox, status.mode = event.sandbox, event.mode
         status.context_tokens, status.context_size = event.context_tokens, event.context_size
+        self._composer.show_title(self._app.record.title)
         self._cards.clear()
         self._stream = None
         self._turn_began = 0.0
@@ -269,13 +276,14 @@ class Controller:
         for entry in event.history:
             if entry.role == "user":
                 self._composer.remember(entry.text)
-        await self.say(_ready_line(event))
+        await self.say(sayings.ready_line(event))
         if event.sandbox.startswith("off"):
             reason = event.sandbox.partition(":")[2].strip() or "none is available"
             await self.say(f"No sandbox: {reason}", "warning")
 
     async def _turn_started(self, event: TurnStarted) -> None:
         self._end_stream()
+        self._composer.show_title(self._app.record.title)
         if self._turn_began == 0.0:
             self._cards.clear()
             self._turn_began = time.monotonic()
@@ -303,7 +311,7 @@ class Controller:
         self._turn_began = 0.0
         match event.outcome:
             case Outcome.DONE:
-                await self.say(_usage_line(event, took_s))
+                await self.say(sayings.usage_line(event, took_s))
             case Outcome.INTERRUPTED:
                 await self.say("Interrupted", "warning")
             case Outcome.LIMIT:
@@ -317,7 +325,8 @@ class Controller:
         self._queue.show(event.texts)
         self._composer.has_queue = bool(event.texts)
         self._status.status.n_queued = len(event.texts)
-        if wanted and event.texts == before[:-1] and not self._composer.text:
+        is_taken = before.count(wanted) == event.texts.count(wanted) + 1
+        if wanted and is_taken and len(event.texts) == len(before) - 1 and not self._composer.text:
             self._composer.set_text(wanted)
 
     async def _saved(self, event: Saved) -> None:
@@ -337,52 +346,3 @@ class Controller:
         if not isinstance(block, Answer | ThinkingBlock):
             self._end_stream()
         await self._transcript.add(block)
-
-
-def _ready_line(event: Ready) -> str:
-    if not event.history:
-        return f"{event.cwd or 'ready'} · type a message, /help for commands and keys"
-    title = f"“{one_line(event.title)}”" if event.title else "a conversation"
-    if event.prefilled_tokens:
-        how = f"{count(event.prefilled_tokens, 'token')} read again"
-    else:
-        how = "nothing read again"
-    return f"Opened {title}: {count(event.context_tokens, 'token')}, {how}, {event.seconds:.1f} s"
-
-
-def _compacted_lines(event: Compacted) -> str:
-    kept = f" /load {event.kept_id[:8]} opens what was before." if event.kept_id else ""
-    line = (
-        f"Compacted: {event.tokens_before:,} tokens are now {event.tokens_after:,}, "
-        f"{event.seconds:.1f} s.{kept}"
-    )
-    return f"{line}\n{visible(event.summary)}" if event.summary else line
-
-
-def _restored_lines(event: FilesRestored) -> str:
-    line = f"{event.action.capitalize()}: {one_line(event.title)}\n"
-    line += "\n".join(f"  {one_line(path)}" for path in event.paths[:_MAX_PATHS])
-    if len(event.paths) > _MAX_PATHS:
-        line += f"\n  and {len(event.paths) - _MAX_PATHS} more"
-    if event.not_covered:
-        line += f"\nNot covered, so left as they are: {one_line(', '.join(event.not_covered))}"
-    return line
-
-
-def _permission_lines(event: PermissionList) -> str:
-    if not event.entries:
-        return "There are no rules here. /permissions allow bash(make test) makes one."
-    return "\n".join(
-        f"{entry.verdict:6} {one_line(entry.rule)}  ({one_line(entry.origin)})"
-        for entry in event.entries
-    )
-
-
-def _usage_line(event: TurnEnded, took_s: float) -> str:
-    usage = event.usage
-    parts = [count(usage.generated_tokens, "token")]
-    if usage.generate_seconds > 0:
-        parts.append(f"{usage.generated_tokens / usage.generate_seconds:.1f} tok/s")
-    if usage.prefilled_tokens:
-        parts.append(f"{usage.prefilled_tokens:,} read")
-    return " · ".join([*parts, f"{took_s:.1f} s"])
