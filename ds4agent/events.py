@@ -121,7 +121,7 @@ class Ready:
 class TurnStarted:
     """A turn begins with this message."""
 
-    text: str  # the user's message, as delivered
+    text: str  # the user's message, as delivered; "" when it goes on with a call that waited
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ DIGEST_BYTES = 32
 FIRST_DIGEST = bytes(DIGEST_BYTES)  # stands for the digest before the first record
 MAX_HEAD_BYTES = 16 << 20
 DTYPES = ("<f2", "<f4")
-KINDS = ("turn", "result", "rewind")
+KINDS = ("turn", "result", "call", "rewind")  # "call": a call waits for the person
 
 _PIECE_BYTES = 1 << 20  # hashed at a time
 _MAX_DIMENSIONS = 4

@@ -11,6 +11,7 @@ from ds4agent.agent.going_back import go_back
 from ds4agent.agent.keeping import Keeping
 from ds4agent.agent.past_events import joined
 from ds4agent.agent.rereading import tokens_to_read
+from ds4agent.agent.waiting import waiting_in, without_waiting
 from ds4agent.errors import Ds4Error
 from ds4agent.events import HistoryEntry, Saved, SessionList, SessionSummary
 from ds4agent.plain import one_line
@@ -148,6 +149,7 @@ class Archive:
             conversation.id = record.id
             warnings.append(self._require_keeping().adopt(restored, lock, conversation))
         conversation.saved_tokens = conversation.transcript
+        conversation.waiting = waiting_in(restored.events, len(conversation.transcript))
         return conversation, " ".join(filter(None, warnings))
 
     def open_text(
@@ -269,6 +271,7 @@ class Archive:
             for item in items
             if item.role != "system"
         ]
+        entries = without_waiting(entries, conversation.waiting)
         return joined(entries, self._keeping.past_events if self._keeping is not None else ())
 
     def close(self) -> None:

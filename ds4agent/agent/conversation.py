@@ -7,8 +7,10 @@ ahead of ``transcript``: half a message, an open answer. ``commit`` moves the le
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
+from ds4agent.agent.waiting import Waiting
 from engine.chat.format import ChatFormat, Item, ToolSpec
 from engine.errors import RewindError
 from engine.session import Session
@@ -47,6 +49,7 @@ class Conversation:
         self.title = ""
         self.created_at = 0  # Unix seconds of the first message
         self.is_read_only = False  # nothing of it is ever written
+        self.waiting: Waiting | None = None  # calls at its end that were not run when it was saved
         self.compacted_tokens = 0  # how many there were after the last compaction, 0 without one
         self.saved_tokens: tuple[int, ...] = ()  # the transcript as it is on disk
         self._live = self.transcript  # what the session should hold, the open turn included
@@ -103,6 +106,17 @@ class Conversation:
     def commit(self, n_open: int = 0) -> None:
         """Declare the open turn's tokens, but the last ``n_open``, a legal place for a turn."""
         self.transcript = self._live[: len(self._live) - n_open]
+        self.waiting = None
+
+    @contextmanager
+    def committed_for_now(self) -> Iterator[None]:
+        """Within the block the open turn's tokens are the conversation, for a save."""
+        transcript, waiting = self.transcript, self.waiting
+        self.commit()
+        try:
+            yield
+        finally:
+            self.transcript, self.waiting = transcript, waiting
 
     def restart_at(self, tokens: Sequence[int]) -> None:
         """Take other tokens, which the session holds already, as the whole conversation.
@@ -110,6 +124,7 @@ class Conversation:
         It is another conversation on disk, too: the file of the one before stays what it is.
         """
         self.transcript = self._live = tuple(tokens)
+        self.waiting = None
         self.compacted_tokens = len(tokens)
         self.id = ""
         self.created_at += 1  # title and moment make the id, and this one needs another
@@ -118,6 +133,7 @@ class Conversation:
     def go_back_to(self, n_tokens: int) -> None:
         """Take back what came after the first tokens; the session has done so already."""
         self.transcript = self._live = self.transcript[:n_tokens]
+        self.waiting = None
 
     def drop_open_turn(self) -> None:
         """Forget what was added after the last legal place."""

@@ -39,6 +39,10 @@ class PastEvents:
         entry = {"event": "turn", "outcome": outcome.value, "at": int(time.time())}
         self._waiting.append(entry)
 
+    def note(self, event: dict[str, Any]) -> None:
+        """Take note of something that is no event of the stream."""
+        self._waiting.append(event)
+
     @property
     def waiting(self) -> tuple[dict[str, Any], ...]:
         """What is not on the disk yet, oldest first."""

@@ -13,6 +13,7 @@ from ds4agent.agent.conversation import Conversation
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.meter import file_reporter
 from ds4agent.agent.past_events import PastEvents
+from ds4agent.agent.waiting import Waiting
 from ds4agent.errors import Ds4Error
 from ds4agent.events import Event, Notice, Outcome, Phase, PhaseChanged, Saved
 
@@ -67,6 +68,20 @@ class Saver:
         """Keep the results of tools, before the model goes on."""
         if self._archive is not None and not conversation.is_saved:
             self._tell(self._attempt(lambda: self._keep(conversation, "result")))
+
+    def before_question(self, conversation: Conversation, waiting: Waiting) -> bool:
+        """Keep the open turn with the calls at its end, before the person is asked about one.
+
+        Returns:
+            Whether it is on the disk, so that the question comes again after a restart.
+        """
+        if self._archive is None or conversation.is_read_only:
+            return False
+        with conversation.committed_for_now():
+            self._past.note(waiting.event(len(conversation.transcript)))
+            error = self._attempt(lambda: self._keep(conversation, "call"))
+        self._tell(error)
+        return not error
 
     def after_turn(self, conversation: Conversation, outcome: Outcome | None = None) -> None:
         """Keep a turn, before the prompt comes back."""

@@ -48,7 +48,7 @@ class Record:
                 self._text("assistant", text)
             case ThinkingDelta(text):
                 self._text("thinking", text)
-            case TurnStarted(text) | MessageDelivered(text):
+            case TurnStarted(text) | MessageDelivered(text) if text:
                 self._add(HistoryEntry("user", text))
                 self.title = self.title or text.strip().partition("\n")[0]
             case ToolCallReady():

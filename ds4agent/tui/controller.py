@@ -287,7 +287,8 @@ class Controller:
         if self._turn_began == 0.0:
             self._cards.clear()
             self._turn_began = time.monotonic()
-        await self._delivered(event.text)
+        if event.text:
+            await self._delivered(event.text)
 
     async def _delivered(self, text: str) -> None:
         wanted = self._taking_back

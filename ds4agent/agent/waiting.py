@@ -1,0 +1,88 @@
+"""Calls that the model has made and that have no result in the conversation yet.
+
+When a call waits for the person's word, the answer that made it is brought to the disk with what is
+noted here. So the question comes again when the program was ended meanwhile, and what ran before
+it is not run a second time.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ds4agent.events import HistoryEntry
+from engine.chat.format import ToolCall
+
+_CALL_ERROR = "tool_call"  # the name under which the model is told of a call it wrote wrongly
+_EVENT = "waiting"  # what the entry among a conversation's noted events is called
+NEVER_ANSWERED = "not executed: the program was ended while it waited for the person's word"
+Result = tuple[str, str]  # name of the tool, text for the model
+
+
+class LeftWaiting(Exception):
+    """The program ends while a call waits for an answer; the question is on the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The calls of one answer, the first of them with their results."""
+
+    calls: tuple[ToolCall, ...]
+    done: tuple[Result, ...] = ()  # of the first calls
+    malformed: tuple[str, ...] = ()  # why other calls of the answer could not be read
+
+    @property
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that have no result yet."""
+        return self.calls[len(self.done) :]
+
+    def results(self, reason: str) -> list[Result]:
+        """Return all results, with ``reason`` for the calls that are not run any more."""
+        skipped = ((call.name, reason) for call in self.open_calls)
+        return [*self.done, *skipped, *told_of(self.malformed)]
+
+    def event(self, n_tokens: int) -> dict[str, Any]:
+        """Return what is noted of it in a conversation of so many tokens."""
+        return {
+            "event": _EVENT,
+            "tokens": n_tokens,
+            "calls": [{"name": c.name, "arguments": c.arguments} for c in self.calls],
+            "done": [list(result) for result in self.done],
+            "malformed": list(self.malformed),
+        }
+
+
+def told_of(malformed: Iterable[str]) -> list[Result]:
+    """Return what the model is told of calls that cannot be read, by their reasons."""
+    return [(_CALL_ERROR, f"error: {reason}") for reason in malformed]
+
+
+def waiting_in(events: Sequence[dict[str, Any]], n_tokens: int) -> Waiting | None:
+    """Return the calls that wait at the end of a conversation, None when there are none.
+
+    Args:
+        events: what was noted of it, oldest first; the file may hold anything.
+        n_tokens: its length. A note of another length is of an earlier place.
+    """
+    noted = events[-1] if events else {}
+    if noted.get("event") != _EVENT or noted.get("tokens") != n_tokens:
+        return None
+    try:
+        calls = tuple(
+            ToolCall(str(call["name"]), dict(call["arguments"]), "") for call in noted["calls"]
+        )
+        done = tuple((str(name), str(text)) for name, text in noted["done"])
+        malformed = tuple(str(reason) for reason in noted["malformed"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return Waiting(calls, done, malformed) if len(done) < len(calls) else None
+
+
+def without_waiting(
+    history: Sequence[HistoryEntry], waiting: Waiting | None
+) -> Sequence[HistoryEntry]:
+    """Return a history without the calls at its end that will be shown again when they are run."""
+    n_open = len(waiting.calls) if waiting is not None else 0
+    end = len(history)
+    while n_open and end and history[end - 1].role == "call":
+        end, n_open = end - 1, n_open - 1
+    return history[:end]
