@@ -86,6 +86,20 @@ def test_rows_that_read_a_part_of_the_input(language, random):
     close(launch(mx.array(x), *rows.inputs)[0], expected.reshape(-1))
 
 
+@pytest.mark.parametrize(("n_rows", "n_columns", "max_groups"), [(64, 192, 3), (16, 1088, 64)])
+def test_rows_in_two_parts_of_their_columns(language, random, n_rows, n_columns, max_groups):
+    """The sum of both results is the product."""
+    packed = random_packed(_Q8_0, n_rows, n_columns, random)
+    x = floats(random, n_columns)
+    rows = rows_of(PlanarWeight.of([packed]), None, _TWO, n_parts=2, max_groups=max_groups)
+    launch = decode_kernels(language).launch(
+        "v4_rows", _TWO.template(n_columns, 2), (rows.n_groups, 1), [(2, n_rows)]
+    )
+    (out,) = launch(mx.array(x), *rows.inputs)
+    halves = dense(packed).reshape(n_rows, 2, -1).astype(np.float64)
+    close(out, np.einsum("rpc,pc->pr", halves, x.reshape(2, -1)))
+
+
 @pytest.mark.parametrize("has_second", [False, True])
 def test_hyper_connection(language, random, has_second):
     """A result is written to the streams, and the next input is mixed from them."""

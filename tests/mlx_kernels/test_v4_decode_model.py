@@ -107,6 +107,22 @@ def compare_states(cache: Any, there: Any) -> None:
         assert (error > allowed).mean() < 0.02, name  # steps of the grid are rare
 
 
+def test_an_output_matrix_that_is_too_wide_to_be_staged_whole(expected, monkeypatch):
+    """As in V4 Pro: its columns are read in two parts."""
+    from mlx_kernels.gpu.deepseek_v4 import decode_layer
+
+    monkeypatch.setattr(decode_layer, "_PART_COLUMNS", 64)  # of 128
+    model = load(MlxOps("mlx-cpu", packed_kernels("metal")))
+    forbid_steps(model, monkeypatch)
+    there, cache = begun(expected, 131), model.new_cache(len(TOKENS))
+    cache.load(there.arrays(), 131)
+    for at in (131, 132):
+        logits, found = step(expected, there, at), step(model, cache, at)
+        np.testing.assert_allclose(found, logits, rtol=0, atol=CLOSE * np.abs(logits).max())
+    launches = [own for _, own in model._v4._decoder._layers.values()]
+    assert [own.n_parts for own, _ in launches] == [2] * N_LAYERS
+
+
 @pytest.mark.slow
 def test_launches_have_no_fault_that_the_checked_build_sees(expected):
     """Races, accesses out of bounds, values that nobody wrote; and what is left unwritten."""

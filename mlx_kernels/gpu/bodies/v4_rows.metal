@@ -7,7 +7,7 @@ if (group >= 0) {
       for (int step = 0; step < N_STEPS; step += HALVES_AT_ONCE) {
         if (row != first_row || step != 0) {
           for (int r = 0; r < RW; r++) {
-            const int64_t at = int64_t(min(row + r, last_row)) * N_COLUMNS;
+            const int64_t at = int64_t(min(row + r, last_row)) * ROW_STRIDE + part_base;
             for (int u = 0; u < HALVES_AT_ONCE; u++) {
               const int column = (step + u) * 512 + rows_lane * 16;
               if (column < N_COLUMNS) {
@@ -31,7 +31,7 @@ if (group >= 0) {
       for (int step = 0; step < N_STEPS; step += AT_ONCE) {
         if (row != first_row || step != 0) {
           for (int r = 0; r < RW; r++) {
-            const int64_t at = int64_t(min(row + r, last_row)) * N_COLUMNS;
+            const int64_t at = int64_t(min(row + r, last_row)) * ROW_STRIDE + part_base;
             for (int u = 0; u < AT_ONCE; u++) {
               const int column = (step + u) * 512 + rows_lane * 16;
               if (column < N_COLUMNS) {

@@ -2,6 +2,8 @@
 // takes RW rows at a time, a lane 16 neighbours of each, UN 16-byte loads of each in flight. The first
 // ones are asked for here, before the input is staged.
 // sizes: rows of Q8_0, rows of halves, groups for Q8_0, rows of such a group, rows of the others.
+// A matrix whose rows have PARTS times N_COLUMNS values is done as PARTS times its sizes[5] rows, those
+// with the first columns on top: a sum of the parts is left to the next launch.
 const int N_STEPS = (N_COLUMNS + 511) / 512; // of 512 columns
 const int AT_ONCE = UN < N_STEPS ? UN : N_STEPS;              // steps of Q8_0 in flight
 const int HALVES_AT_ONCE = UN / 2 < N_STEPS ? UN / 2 : N_STEPS;
@@ -12,11 +14,16 @@ const int first_row = (has_halves ? (group - int(sizes[2])) * int(sizes[4]) : gr
 const int last_row = has_halves
     ? min((group - int(sizes[2]) + 1) * int(sizes[4]), int(sizes[1])) - 1
     : min((group + 1) * int(sizes[3]), int(sizes[0])) - 1;
+const int ROW_STRIDE = PARTS * N_COLUMNS;
+// What to add to a row's number times ROW_STRIDE.
+const int64_t part_base = PARTS > 1
+    ? int64_t(group * int(sizes[3]) / int(sizes[5])) * (N_COLUMNS - int64_t(sizes[5]) * ROW_STRIDE)
+    : 0;
 uint4 words[RW][UN];
 float word_scales[RW][UN];
 if (group >= 0 && first_row <= last_row) {
   for (int r = 0; r < RW; r++) {
-    const int64_t at = int64_t(min(first_row + r, last_row)) * N_COLUMNS + rows_lane * 16;
+    const int64_t at = int64_t(min(first_row + r, last_row)) * ROW_STRIDE + part_base + rows_lane * 16;
     if (has_halves) {
       for (int u = 0; u < HALVES_AT_ONCE; u++) {
         if (u * 512 + rows_lane * 16 < N_COLUMNS) {

@@ -89,16 +89,16 @@ class Decoder:
             for part, new in zip(parts, (row, index_row), strict=False):
                 part.rows.append(new)
             rows = _rows(state)
-            (y,) = steps.attend(far)(products, heads, now, turn, window, *rows)
+            y, *z = steps.attend(far)(products, heads, now, turn, window, *rows)
             if state.indexer is not None:
                 self._loose.append(state.indexer.rows.raw)
         else:
-            written, mix, y, window, frontier, index_frontier = steps.store_and_attend(
+            written, mix, window, frontier, index_frontier, y, *z = steps.store_and_attend(
                 len(pending), far
             )(*before, *_rows(state))
         for ring, new in zip(rings, (window, frontier, index_frontier), strict=False):
             ring.advance(new)
-        return Pending(written, y, None, mix, own)
+        return Pending(written, y, z[0] if z else None, mix, own)
 
     def feed_forward(
         self, streams: mx.array | Pending, layer: Layer, token_ids: np.ndarray

@@ -31,7 +31,7 @@ class DecodeKernel(NamedTuple):
 
 
 _ROWS = ("quants", "factors", "halves", "sizes")
-_ROW_SHAPE = ("N_COLUMNS", "SIMDS", "RW", "UN")
+_ROW_SHAPE = ("N_COLUMNS", "PARTS", "SIMDS", "RW", "UN")
 _SWIGLU_ROWS = ("v4_rows_begin", "v4_stage_swiglu", "v4_rows")
 
 DECODE_KERNELS = {

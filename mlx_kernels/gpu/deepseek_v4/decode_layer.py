@@ -25,19 +25,21 @@ _HEADS = 8  # heads of such a group
 _STORE_GROUPS = 64  # three that make rows, the others copy rings
 _SCORE_GROUPS = 264
 _MAX_COLUMNS = 8192  # 32 KiB of shared memory
+_PART_COLUMNS = _MAX_COLUMNS  # of out_b, whose result may be left as a sum of two arrays
 _HALF = mx.float16
 _INPUT, _OUTPUT = Way(8, 1, 8), Way(8, 2, 4)
+_OUTPUT_ROWS = _OUTPUT.simdgroups * _OUTPUT.at_once  # of a group, or a multiple
 _QUERIES = Way(8, 4, 2)  # eight simdgroups, as those that store beside them
 
 
-def packed_of(weight: Any) -> PlanarWeight | None:
+def packed_of(weight: Any, max_columns: int = _MAX_COLUMNS) -> PlanarWeight | None:
     """The one part of a matrix, if it is Q8_0 that the kernels can read."""
     if not isinstance(weight, StackedWeight) or len(weight.parts) != 1:
         return None
     part = weight.parts[0]
     if not isinstance(part, PlanarWeight) or part.type_id != _Q8_0:
         return None
-    return part if part.shape[1] <= _MAX_COLUMNS and part.shape[1] % 32 == 0 else None
+    return part if part.shape[1] <= max_columns and part.shape[1] % 32 == 0 else None
 
 
 def can_decode(layer: Layer) -> bool:
@@ -46,12 +48,13 @@ def can_decode(layer: Layer) -> bool:
     Otherwise a single position takes the steps of a prompt.
     """
     shape, weights, ffn = layer.shape, layer.attention, layer.feed_forward
-    packed = (weights.input, weights.q_b, weights.out_b, ffn.shared_gate_up, ffn.shared_down)
+    packed = (weights.input, weights.q_b, ffn.shared_gate_up, ffn.shared_down)
     exact = [layer.attn_hyper.fn, layer.ffn_hyper.fn, ffn.router]
     exact += [w for w in (weights.exact_input, weights.index_q_b) if w is not None]
     grouped = getattr(weights.out_a, "whole", None)
     return (
         all(packed_of(weight) is not None for weight in packed)
+        and _can_read_output(weights.out_b)
         and grouped is not None
         and packed_of(grouped) is not None
         and all(weight.dtype == _HALF and weight.shape[1] % 32 == 0 for weight in exact)
@@ -65,8 +68,16 @@ def can_decode(layer: Layer) -> bool:
         and shape.window % _CHUNK == 0
         and shape.n_experts <= 512
         and shape.n_used <= 32
-        and grouped.shape[0] // shape.n_groups % (_OUTPUT.simdgroups * _OUTPUT.at_once) == 0
+        and grouped.shape[0] // shape.n_groups % _OUTPUT_ROWS == 0
     )
+
+
+def _can_read_output(weight: Any) -> bool:
+    """Whether out_b can be read, whole or in two parts of its columns."""
+    part = packed_of(weight, 2 * _PART_COLUMNS)
+    if part is None or part.shape[1] <= _PART_COLUMNS:
+        return part is not None
+    return part.shape[1] % 64 == 0 and part.shape[0] % _OUTPUT_ROWS == 0
 
 
 class Hyper:
@@ -97,8 +108,11 @@ class DecodeLayer:
         low_rows = weights.out_a.whole.shape[0] // shape.n_groups
         self.out_a = self._rows(weights.out_a.whole, None, _OUTPUT, part_rows=low_rows)
         self.out_a_launch = self._launch("v4_rows", self.out_a, weights.out_a.whole, _OUTPUT)
-        self.out_b = self._rows(weights.out_b, None, _OUTPUT)
-        self.out_b_launch = self._launch("v4_rows", self.out_b, weights.out_b, _OUTPUT)
+        self.n_parts = parts = -(-weights.out_b.shape[1] // _PART_COLUMNS)
+        self.out_b = rows_of(
+            packed_of(weights.out_b, 2 * _PART_COLUMNS), None, _OUTPUT, n_parts=parts
+        )
+        self.out_b_launch = self._launch("v4_rows", self.out_b, weights.out_b, _OUTPUT, parts)
         self._prepare_store()
         self._prepare_attention()
 
@@ -110,12 +124,14 @@ class DecodeLayer:
     def _rows(self, packed: StackedWeight, halves: Any, way: Way, **more: int) -> Rows:
         return rows_of(packed_of(packed), halves, way, **more)
 
-    def _launch(self, name: str, rows: Rows, weight: StackedWeight, way: Way) -> Launch:
+    def _launch(
+        self, name: str, rows: Rows, weight: StackedWeight, way: Way, n_parts: int = 1
+    ) -> Launch:
         return self.kernels.launch(
             name,
-            way.template(weight.shape[1]),
+            way.template(weight.shape[1], n_parts),
             (rows.n_groups, 1),
-            [(1, rows.n_rows)],
+            [(n_parts, rows.n_rows // n_parts)],
             threads=32 * way.simdgroups,
         )
 

@@ -26,9 +26,9 @@ class Way(NamedTuple):
     at_once: int
     in_flight: int
 
-    def template(self, n_columns: int) -> dict[str, int]:
-        """The values of the kernels' templates."""
-        sizes = {"N_COLUMNS": n_columns, "SIMDS": self.simdgroups}
+    def template(self, n_columns: int, n_parts: int = 1) -> dict[str, int]:
+        """The values of the kernels' templates; see ``rows_of``."""
+        sizes = {"N_COLUMNS": n_columns // n_parts, "PARTS": n_parts, "SIMDS": self.simdgroups}
         return {**sizes, "RW": self.at_once, "UN": self.in_flight}
 
 
@@ -52,6 +52,7 @@ def rows_of(
     way: Way,
     *,
     part_rows: int = 0,
+    n_parts: int = 1,
     n_partials: int = 0,
     max_groups: int = 0,
 ) -> Rows:
@@ -63,10 +64,14 @@ def rows_of(
         way: of the launch.
         part_rows: rows that read a part of the input of their own, 0 for all; a group stays within
             them, and they are a multiple of its least rows.
+        n_parts: into which ``packed`` is cut by columns, so that less of the input has to be staged
+            at a time: the launch gives n_parts times R results, whose sum by parts is the product.
         n_partials: of a hyper-connection's products, which a staging sums.
         max_groups: more only where parts ask for it; 0: as many as there is room for.
     """
-    n8 = 0 if packed is None else packed.shape[0]
+    n8 = 0 if packed is None else n_parts * packed.shape[0]
+    if n_parts > 1:
+        part_rows = n8 // n_parts
     n16 = 0 if halves is None else halves.shape[0]
     total = n8 * _BYTE_BYTES + n16 * _HALF_BYTES
     least = way.simdgroups * way.at_once

@@ -62,15 +62,21 @@ class LayerSteps:
         return self._compiled(("store", n_pending), None, store)
 
     def attend(self, far: Far) -> Function:
-        """Products, heads, now, turn, window, rows, indexer's rows -> [1, D]."""
+        """Products, heads, now, turn, window, rows, indexer's rows -> one or two results.
+
+        Each is [1, D], and two are to be added.
+        """
 
         def attend(*arrays: mx.array) -> Arrays:
-            return (_attend(self._own, far, *arrays),)
+            return _attend(self._own, far, *arrays)
 
         return self._compiled("attend", far, attend)
 
     def store_and_attend(self, n_pending: int, far: Far) -> Function:
-        """As ``store`` with rows and indexer's rows behind -> streams, mix, result, three rings."""
+        """As ``store`` with rows and indexer's rows behind.
+
+        Gives streams, mix, three rings, and what ``attend`` gives.
+        """
         own = self._own
 
         def both(*arrays: mx.array) -> Arrays:
@@ -81,8 +87,8 @@ class LayerSteps:
             )
             heads, window, frontier, _, index_frontier, _ = _store(own, products, *rest)
             now, turn = rest[:2]
-            y = _attend(own, far, products, heads, now, turn, window, rows, index_rows)
-            return streams, mix, y, window, frontier, index_frontier
+            results = _attend(own, far, products, heads, now, turn, window, rows, index_rows)
+            return streams, mix, window, frontier, index_frontier, *results
 
         return self._compiled(("both", n_pending), far, both)
 
@@ -166,7 +172,7 @@ def _attend(
     window: mx.array,
     rows: mx.array,
     index_rows: mx.array,
-) -> mx.array:
+) -> Arrays:
     """Attend over the window and the compressed rows, and multiply with both output matrices."""
     index = nothing(mx.int32)
     if far.selects:
@@ -179,5 +185,5 @@ def _attend(
     )
     (out,) = own.combine(mixed, shares, own.layer.attention.sinks, turn, now, own.sizes)
     (low,) = own.out_a_launch(out, *own.out_a.inputs)
-    (y,) = own.out_b_launch(low, *own.out_b.inputs)
-    return y
+    (results,) = own.out_b_launch(low, *own.out_b.inputs)  # [parts, D]
+    return (results,) if own.n_parts == 1 else tuple(mx.split(results, own.n_parts))
