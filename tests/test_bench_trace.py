@@ -4,6 +4,7 @@ import importlib.util
 
 import pytest
 
+from ds4agent.bench import synthetic
 from ds4agent.bench.cli import main
 from ds4agent.bench.trace import trace_token
 
@@ -47,3 +48,28 @@ def test_the_command_tells_a_table(capsys):
 def test_a_model_file_can_not_be_traced(capsys):
     assert main(["model", "-m", "x.gguf", "--trace"]) == 1
     assert "--trace is for --synthetic models" in capsys.readouterr().err
+
+
+# Where V4 Pro differs from Flash: DeepSeek's published config.json.
+PRO = {
+    "embedding_length": 7168,
+    "attention.head_count": 128,
+    "attention.q_lora_rank": 1536,
+    "attention.output_group_count": 16,
+    "attention.indexer.top_k": 1024,
+    "expert_count": 384,
+    "expert_feed_forward_length": 3072,
+    "expert_weights_scale": 2.5,
+}
+
+
+@needs_mlx
+def test_a_layer_of_pro_takes_the_same_launches_as_one_of_flash(monkeypatch):
+    """Its output matrix, 16384 columns wide, too: no layer falls back to single operations."""
+    flash = trace_token("v4-flash-q2", 4, 6000, completes=False)
+    for key, value in PRO.items():
+        monkeypatch.setitem(synthetic._FLASH, key, value)
+    pro = trace_token("v4-flash-q2", 4, 6000, completes=False)
+    assert pro.launches == flash.launches
+    assert flash.launches["v4_top_k"] == 1
+    assert pro.n_bytes.total() > 2 * flash.n_bytes.total()
