@@ -4,6 +4,7 @@ KEYS = (
     ("Enter", "send; while the model is busy: queue"),
     ("Ctrl+J", "new line; also Shift+Enter, or a backslash before Enter"),
     ("Up, Down", "what was sent; Up in an empty composer takes a queued one back"),
+    ("Alt+Up", "the queued messages: Enter edits one, Del drops it"),
     ("Tab", "take the suggestion: a command, its argument, a file behind @"),
     ("Ctrl+R", "search in what was sent"),
     ("Ctrl+G", "write in $EDITOR"),

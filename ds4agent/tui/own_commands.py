@@ -5,6 +5,7 @@ from a slash command or from a key. What only some of them need is imported when
 for, so that the first paint does not wait for it.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from textual.widgets import OptionList
 from ds4agent.commands import CommandTable
 from ds4agent.config import Config
 from ds4agent.errors import UsageError, explain
+from ds4agent.events import PermissionEntry, SessionPreview
 from ds4agent.record.record import Record
+from ds4agent.requests import EditPermissions, PreviewSession, TakeBackQueued
 from ds4agent.screen_requests import (
     Copy,
     Export,
@@ -31,12 +34,15 @@ from ds4agent.screen_requests import (
 from ds4agent.tui import theme
 from ds4agent.tui.clipboard import copy
 from ds4agent.tui.completion import Completer
+from ds4agent.tui.feed import Worker
 from ds4agent.tui.file_index import FileIndex
 from ds4agent.tui.input_history import InputHistory
 from ds4agent.tui.keys import KEYS
 from ds4agent.tui.notify import Notifier
 from ds4agent.tui.plain import count, one_line
 from ds4agent.tui.widgets.composer import Composer
+from ds4agent.tui.widgets.queue_preview import QueuePreview
+from ds4agent.tui.widgets.session_picker import SessionPicker
 from ds4agent.tui.widgets.status_line import StatusLine
 from ds4agent.tui.widgets.suggestions import Suggestions
 
@@ -53,6 +59,7 @@ class ScreenCommands(App[int]):
     ]
 
     _commands: CommandTable
+    _worker: Worker
     controller: Any
 
     def __init__(self, config: Config | None = None) -> None:
@@ -206,9 +213,49 @@ class ScreenCommands(App[int]):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         if isinstance(event.option_list, Suggestions):
-            self.screen_stack[0].query_one(Composer).take_suggestion()
+            self._main_composer.take_suggestion()
+
+    # --- queue, rules, conversations -------------------------------------------------------------
+
+    def on_composer_queue_asked(self) -> None:
+        self.screen_stack[0].query_one(QueuePreview).focus()
+
+    def on_queue_preview_left(self) -> None:
+        self._main_composer.focus()
+
+    def on_queue_preview_wanted(self, event: QueuePreview.Wanted) -> None:
+        """A queued message was chosen: it comes back into the composer, or is dropped."""
+        if not event.is_dropped:
+            self._main_composer.take()  # what was being typed is a key away: Up
+            self.controller.take_back(event.text)
+            self._main_composer.focus()
+        self._worker.send(TakeBackQueued(event.text))
+
+    def show_permissions(self, entries: Sequence[PermissionEntry]) -> None:
+        """Show the rules, or show them anew."""
+        from ds4agent.tui.widgets.permission_screen import PermissionScreen
+
+        if isinstance(self.screen, PermissionScreen):
+            self.screen.show(entries)
+        elif len(self.screen_stack) == 1:
+            self.push_screen(PermissionScreen(entries))
+
+    def on_permission_screen_edited(self, event: Any) -> None:
+        self._worker.send(EditPermissions(event.action, event.rule))
+
+    def on_session_picker_preview_wanted(self, event: SessionPicker.PreviewWanted) -> None:
+        self._worker.send(PreviewSession(event.session_id))
+
+    def show_preview(self, event: SessionPreview) -> None:
+        """Show the end of a conversation in the list that asked for it."""
+        if isinstance(self.screen, SessionPicker):
+            self.screen.show_preview(event.session_id, event.text)
 
     # --- what the app provides -------------------------------------------------------------------
+
+    @property
+    def _main_composer(self) -> Composer:
+        return self.screen_stack[0].query_one(Composer)
 
     @property
     def _status(self) -> StatusLine:

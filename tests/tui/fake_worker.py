@@ -49,8 +49,8 @@ class FakeWorker:
             case Submit(text) if self.is_busy:
                 self._queued.append(text)
                 self.emit(QueueChanged(tuple(self._queued)))
-            case TakeBackQueued() if self._queued:
-                self._queued.pop()
+            case TakeBackQueued(text) if self._queued:
+                self._queued.remove(text or self._queued[-1])
                 self.emit(QueueChanged(tuple(self._queued)))
             case Quit():
                 self.emit(PhaseChanged(Phase.CLOSED), Closed(self._resume_id))

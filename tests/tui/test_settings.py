@@ -95,7 +95,8 @@ async def test_settings_hold_from_the_start(open_screen):
 def told(way: str, **about) -> list[str]:
     written: list[str] = []
     notifier = Notifier(written.append, way, 20.0)
-    notifier.turn_ended(about.get("took_s", 30.0), about.get("has_focus", False), "fix\x07 \x1b\\it")
+    title = "fix\x07 \x1b\\it"
+    notifier.turn_ended(about.get("took_s", 30.0), about.get("has_focus", False), title)
     return written
 
 

@@ -15,12 +15,14 @@ from textual.widgets import Input, Static
 
 from ds4agent.events import ApprovalNeeded
 from ds4agent.plain import one_line as shortened
-from ds4agent.tui.plain import one_line, visible
+from ds4agent.tui.plain import count, one_line, visible
 from ds4agent.tui.widgets.diff import diff_content
 
 GUARD_S = 0.4  # no key answers this soon after the panel appears
 _PAUSE_S = 0.25  # nor this soon after a key that came during the guard
 
+_SHARE_OF_SCREEN = 0.65  # so that what led to the question stays in sight
+_ROWS_AROUND = 7  # frame, title, gaps, the line about what is hidden, choices
 _RULE_WIDTH = 40  # characters of the rule that "always" remembers
 
 _CHOICES = (("once", "y", "yes, once"), ("always", "a", "always here"), ("no", "n", "no"))
@@ -87,6 +89,7 @@ class ApprovalPanel(Vertical, can_focus=True):
         yield Static(id="approval-title", markup=False)
         with VerticalScroll(id="approval-detail", can_focus=False):
             yield Static(id="approval-text", markup=False)
+        yield Static(id="approval-more", markup=False)
         with Horizontal(id="approval-choices"):
             for choice in _CHOICES:
                 yield Choice(*choice)
@@ -106,12 +109,13 @@ class ApprovalPanel(Vertical, can_focus=True):
                 choice.relabel(f"always here: {rule}" if rule else "always here")
         parts = [Content(visible(question.detail))] if question.detail else []
         if question.diff:
-            parts.append(diff_content(visible(question.diff)))
+            parts.append(diff_content(_without_header(visible(question.diff))))
         text = self.query_one("#approval-text", Static)
         text.update(Content("\n").join(parts))
-        detail = self.query_one("#approval-detail")
+        detail = self._detail
         detail.display = bool(parts)
         detail.scroll_home(animate=False)
+        self.fit(self.screen.size.height)
         self._reason.display = False
         self._reason.value = ""
         self._reason.cursor_blink = False
@@ -119,6 +123,23 @@ class ApprovalPanel(Vertical, can_focus=True):
         self._guarded_until = time.monotonic() + GUARD_S
         self.display = True
         self.focus()
+
+    def _count_hidden(self) -> None:
+        """Say how much of the question is out of sight: a yes is a yes to all of it."""
+        hidden = max(0, round(self._detail.max_scroll_y - self._detail.scroll_y))
+        more = self.query_one("#approval-more", Static)
+        more.display = self._detail.max_scroll_y > 0
+        text = f"▾ {count(hidden, 'more line')} · Page Down" if hidden else "▴ Page Up"
+        more.update(Content(text))
+
+    def fit(self, screen_rows: int) -> None:
+        """Leave room for the title and the choices, however long the question is."""
+        room = screen_rows * _SHARE_OF_SCREEN - _ROWS_AROUND
+        self._detail.styles.max_height = max(3, round(room))
+        self.call_after_refresh(self._count_hidden)
+
+    def on_resize(self) -> None:
+        self.fit(self.screen.size.height)
 
     def dismiss_question(self, call_id: str = "") -> None:
         """Hide the panel, if it asks about this call or no call is named."""
@@ -134,6 +155,10 @@ class ApprovalPanel(Vertical, can_focus=True):
     def is_guarded(self) -> bool:
         """True while keys may still be meant for something else."""
         return time.monotonic() < self._guarded_until
+
+    @property
+    def _detail(self) -> VerticalScroll:
+        return self.query_one("#approval-detail", VerticalScroll)
 
     @property
     def _reason(self) -> Input:
@@ -166,11 +191,16 @@ class ApprovalPanel(Vertical, can_focus=True):
             case "right" | "down" | "tab":
                 self._select((self._selected + 1) % len(_CHOICES))
             case "pageup":
-                self.query_one("#approval-detail").scroll_page_up(animate=False)
+                self._scroll(-1)
             case "pagedown":
-                self.query_one("#approval-detail").scroll_page_down(animate=False)
+                self._scroll(1)
             case "escape":
                 self.post_message(self.InterruptAsked())
+
+    def _scroll(self, direction: int) -> None:
+        page = max(1, self._detail.size.height - 1)
+        self._detail.scroll_to(y=self._detail.scroll_y + direction * page, animate=False)
+        self.call_after_refresh(self._count_hidden)
 
     def _reason_key(self, event: events.Key) -> None:
         if event.key == "escape":
@@ -207,3 +237,10 @@ class ApprovalPanel(Vertical, can_focus=True):
         call_id = self.call_id
         self.dismiss_question()
         self.post_message(self.Answered(call_id, approved, always, reason))
+
+
+def _without_header(diff: str) -> str:
+    """Return a diff without the names of its one file, which the title says."""
+    lines = diff.split("\n")
+    is_one_file = sum(line.startswith("+++ ") for line in lines) == 1
+    return "\n".join(lines[2:]) if is_one_file and diff.startswith("--- ") else diff

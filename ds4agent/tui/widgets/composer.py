@@ -6,6 +6,7 @@ from functools import partial
 from textual import events
 from textual.app import SuspendNotSupported
 from textual.binding import Binding
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -17,6 +18,7 @@ from ds4agent.tui.paste import FoldedPastes
 from ds4agent.tui.plain import one_line, printable
 from ds4agent.tui.widgets.suggestions import Suggestions
 
+_TITLE_CELLS = 48
 _NEWLINE_KEYS = ("ctrl+j", "shift+enter", "alt+enter")
 _MOVING_KEYS = ("left", "right", "up", "down", "home", "end", "ctrl+left", "ctrl+right")
 _WHOLE_MARK = {  # keys that delete, and the side of the cursor on which they do
@@ -48,6 +50,9 @@ class Composer(TextArea):
 
     class TakeBackAsked(Message):
         """Up in an empty composer: the newest queued message should come back."""
+
+    class QueueAsked(Message):
+        """Alt+Up: the keyboard goes to the list of queued messages."""
 
     class QuitAsked(Message):
         """Ctrl+D in an empty composer."""
@@ -92,6 +97,11 @@ class Composer(TextArea):
 
     def on_mount(self) -> None:
         threading.Thread(target=self._read_history, name="history", daemon=True).start()
+
+    def show_title(self, title: str) -> None:
+        """Show what the conversation is called, in the frame."""
+        text = Content(one_line(title))
+        self.border_title = text.truncate(_TITLE_CELLS, ellipsis=True) if title.strip() else None
 
     # --- history ---------------------------------------------------------------------------------
 
@@ -171,6 +181,8 @@ class Composer(TextArea):
                 self._search(True)
         elif key == "ctrl+g":
             self._edit_outside()
+        elif key == "alt+up" and self.has_queue:
+            self.post_message(self.QueueAsked())
         elif key == "tab":
             self._suggest()  # never leaves the composer
         elif self.has_mark_at_cursor and self._guard_mark(key):

@@ -81,5 +81,3 @@ class HelpScreen(ModalScreen[None]):
             event.stop()
             event.prevent_default()
             self.dismiss(None)
-
-

@@ -1,7 +1,8 @@
-"""The list of saved conversations; Enter opens one, Esc closes."""
+"""The list of saved conversations, with the end of one below; Enter opens it, Esc closes."""
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.cells import cell_len, set_cell_size
@@ -9,31 +10,46 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.screen import ModalScreen
+from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ds4agent.events import SessionSummary
-from ds4agent.tui.plain import age, one_line, short_count
+from ds4agent.tui.plain import age, one_line, printable, short_count
 
 _TITLE_CELLS = 34
 _FOLDER_CELLS = 24
 
 
+_PREVIEW_AFTER_S = 0.15  # a person who runs through the list wants no preview of each
+
+
 class SessionPicker(ModalScreen[str | None]):
     """Returns the id of the chosen conversation, or None."""
+
+    class PreviewWanted(Message):
+        """The end of this conversation should be shown."""
+
+        def __init__(self, session_id: str) -> None:
+            super().__init__()
+            self.session_id = session_id
 
     def __init__(self, sessions: Sequence[SessionSummary], current_id: str = "") -> None:
         super().__init__()
         self._sessions = tuple(sessions)
         self._current_id = current_id
         self._shown: list[SessionSummary] = []
+        self._previews: dict[str, str] = {}
+        self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         with Vertical(id="picker"):
             yield Static("Saved conversations", id="picker-title", markup=False)
             yield Input(id="picker-filter", placeholder="Type to filter by title, folder or id")
             yield OptionList(id="picker-list", markup=False)
+            yield Static("", id="picker-preview", markup=False)
             yield Static("", id="picker-note", markup=False)
 
     def on_mount(self) -> None:
@@ -57,6 +73,46 @@ class SessionPicker(ModalScreen[str | None]):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         self._choose(event.option_index)
+
+    # --- the preview -----------------------------------------------------------------------------
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        if self._timer is not None:
+            self._timer.stop()
+        session = self._shown[event.option_index] if self._shown else None
+        if session is None:
+            self._draw_preview("")
+        elif session.id in self._previews:
+            self._draw_preview(self._previews[session.id])
+        else:
+            self._draw_preview("")
+            ask = partial(self._ask_for_preview, session.id)
+            self._timer = self.set_timer(_PREVIEW_AFTER_S, ask)
+
+    def _ask_for_preview(self, session_id: str) -> None:
+        self.post_message(self.PreviewWanted(session_id))
+
+    def show_preview(self, session_id: str, text: str) -> None:
+        """Show the end of a conversation, if it is still the one that is looked at."""
+        self._previews[session_id] = text
+        at = self._list.highlighted
+        if at is not None and at < len(self._shown) and self._shown[at].id == session_id:
+            self._draw_preview(text)
+
+    def _draw_preview(self, text: str) -> None:
+        preview = self.query_one("#picker-preview", Static)
+        rows = max(1, preview.size.height or 4)
+        width = max(20, preview.size.width)
+        lines = [
+            line
+            for part in printable(text).split("\n")
+            if part.strip()
+            for line in Content(part).wrap(width)
+        ]
+        preview.update(Content("\n").join(lines[-rows:]))
+
+    # --- keys ------------------------------------------------------------------------------------
 
     def on_key(self, event: events.Key) -> None:
         moves = {
@@ -88,6 +144,8 @@ class SessionPicker(ModalScreen[str | None]):
         self._list.add_options([Option(self._row(session, now)) for session in self._shown])
         if self._shown:
             self._list.highlighted = 0
+        else:
+            self._draw_preview("")
         note = "Enter opens · Esc closes" if self._shown else "Nothing saved that matches"
         self.query_one("#picker-note", Static).update(Content(note))
 

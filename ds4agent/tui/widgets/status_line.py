@@ -171,7 +171,8 @@ class StatusLine(Widget):
             case Phase.PREFILL:
                 if not status.total:
                     return Content("reading")
-                return Content(f"reading {progress}{status.done:,}/{status.total:,}{rate}")
+                left = _time_left(status) if bar_cells else ""
+                return Content(f"reading {progress}{status.done:,}/{status.total:,}{rate}{left}")
             case Phase.GENERATING:
                 if not status.generated:
                     return Content("generating")
@@ -194,3 +195,13 @@ class StatusLine(Widget):
                 return Content("closed")
             case _:
                 return Content("ready")
+
+
+def _time_left(status: Status) -> str:
+    """Return " 12 s left" of a prefill, "" while nothing can be said."""
+    if status.tokens_per_s <= 0 or status.done >= status.total:
+        return ""
+    seconds = (status.total - status.done) / status.tokens_per_s
+    if seconds >= 90:
+        return f" {seconds / 60:.0f} min left"
+    return f" {seconds:.0f} s left"
