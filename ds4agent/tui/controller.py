@@ -329,7 +329,6 @@ class Controller:
         is_taken = before.count(wanted) == event.texts.count(wanted) + 1
         if wanted and is_taken and len(event.texts) == len(before) - 1 and not self._composer.text:
             self._composer.set_text(wanted)
-            self._taking_back = ""
 
     async def _saved(self, event: Saved) -> None:
         self.session_id = event.session_id

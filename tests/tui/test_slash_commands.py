@@ -199,7 +199,7 @@ async def test_picker_shows_sessions_and_enter_loads(open_screen):
         worker.emit(SessionList((summary("a", "First"), summary("b", "Second [/] one"))))
         await until_shown(pilot, "First", "Second [/] one", "1h", "12.3k tok", "5.3 MB", "project")
         await pilot.press("down", "enter")
-        await until(pilot, lambda: worker.commands == [Load("b" * 40)])
+        await until(pilot, lambda: Load("b" * 40) in worker.commands)
 
 
 async def test_picker_filters_and_escape_closes(open_screen):
@@ -210,7 +210,7 @@ async def test_picker_filters_and_escape_closes(open_screen):
         await until(pilot, lambda: "Apples" not in text(app))
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, SessionPicker))
-        assert worker.commands == []
+        assert not any(isinstance(command, Load) for command in worker.commands)
 
 
 async def test_picker_does_not_load_a_session_of_another_model(open_screen):
@@ -219,7 +219,7 @@ async def test_picker_does_not_load_a_session_of_another_model(open_screen):
         await until_shown(pilot, "Old")
         await pilot.press("enter")
         await until_shown(pilot, "was made with the model other-7b")
-        assert worker.commands == []
+        assert not any(isinstance(command, Load) for command in worker.commands)
 
 
 async def test_picker_says_when_there_is_nothing(open_screen):
