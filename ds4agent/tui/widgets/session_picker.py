@@ -21,6 +21,7 @@ from ds4agent.tui.plain import age, one_line, printable, short_count
 
 _TITLE_CELLS = 34
 _FOLDER_CELLS = 24
+_NUMBER_CELLS = 32  # age, tokens, size, and the gaps
 
 
 _PREVIEW_AFTER_S = 0.15  # a person who runs through the list wants no preview of each
@@ -62,6 +63,15 @@ class SessionPicker(ModalScreen[str | None]):
     @property
     def _list(self) -> OptionList:
         return self.query_one("#picker-list", OptionList)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._refill)
+
+    def _refill(self) -> None:
+        """Write the rows again, for another width."""
+        now = time.time()
+        for number, session in enumerate(self._shown):
+            self._list.replace_option_prompt_at_index(number, self._row(session, now))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._filter(event.value)
@@ -150,7 +160,9 @@ class SessionPicker(ModalScreen[str | None]):
         self.query_one("#picker-note", Static).update(Content(note))
 
     def _row(self, session: SessionSummary, now: float) -> Content:
-        title = set_cell_size(one_line(session.title) or "(no title)", _TITLE_CELLS)
+        room = self._list.size.width or self.app.size.width - 8
+        title_cells = max(12, min(_TITLE_CELLS, room - _NUMBER_CELLS - _FOLDER_CELLS))
+        title = set_cell_size(one_line(session.title) or "(no title)", title_cells)
         mark = "• " if session.id == self._current_id else "  "
         size = f"{session.file_bytes / 1e6:,.1f} MB"
         numbers = (
@@ -158,12 +170,13 @@ class SessionPicker(ModalScreen[str | None]):
         )
         style = "" if session.resumable else "dim"
         other = "" if session.resumable else f"  (model {one_line(session.model)})"
-        return Content.assemble(
+        row = Content.assemble(
             mark,
             (title, style),
             (numbers, "dim"),
             (f"  {_short_folder(session.cwd)}{other}", "dim"),
         )
+        return row.truncate(room - 1, ellipsis=True)  # one line each
 
     def _choose(self, index: int | None) -> None:
         if index is None or not self._shown:
