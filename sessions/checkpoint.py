@@ -14,11 +14,11 @@ from sessions.codecs import codec_for_family, codec_for_model_id
 from sessions.errors import CheckpointError, ChecksumError, TextOnly
 from sessions.payload import PayloadCodec, PayloadSummary
 from sessions.safe_file import open_regular
-from sessions.streams import BackgroundDigest, Digest, Progress, WatchedFile
+from sessions.state_digest import StateDigest
+from sessions.streams import Progress, WatchedFile
 
 # 31 December 9999: the last day that every screen can show. A damaged header may say more.
 MAX_TIME_S = 253_402_300_799
-_PIECE_BYTES = 1 << 20  # hashed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Checkpoint:
 
         Args:
             text: what ``text()`` returned.
-            sha256: of the payload, hex; "" where nobody knows it.
+            sha256: what a ``StateDigest`` said when it was written; "" where nobody knows it.
             room: see ``PayloadCodec.read``.
             progress: called after each piece.
 
@@ -87,36 +87,27 @@ class Checkpoint:
                 "only its text was kept",
                 f"/load ID prefill opens it: its {self.header.tokens} tokens are read again.",
             )
-        digest: Digest | None = BackgroundDigest(hashlib.sha256()) if sha256 else None
-        watched = WatchedFile(self.file, self.header.payload_bytes, progress, digest)
+        watched = WatchedFile(self.file, self.header.payload_bytes, progress)
         problem: CheckpointError | None = None
-        try:
-            state = self.codec.read(cast(BinaryIO, watched), self.envelope, text, room)
-        except CheckpointError as error:
-            problem = error
-        finally:
-            watched.finish()
-        if digest is not None:
-            if problem is not None:  # the checksum tells whether the bytes or the writer is wrong
-                digest = self._payload_digest()
-            if digest.hexdigest() != sha256:
-                raise ChecksumError(
-                    f"checksum of the state is {digest.hexdigest()[:16]}, expected {sha256[:16]}",
-                    "The file is damaged: load another session.",
-                ) from problem
+        with contextlib.closing(StateDigest()) as digest:
+            try:
+                state = self.codec.read(
+                    cast(BinaryIO, watched), self.envelope, text, room, digest if sha256 else None
+                )
+            except CheckpointError as error:
+                problem = error
+            finally:
+                watched.finish()
+            found = digest.hexdigest()
+        # The checksum tells whether the bytes or the writer is wrong.
+        if sha256 and found != sha256:
+            raise ChecksumError(
+                f"checksum of the state is {found[:16]}, expected {sha256[:16]}",
+                "The file is damaged: load another session.",
+            ) from problem
         if problem is not None:
             raise problem
         return state
-
-    def _payload_digest(self) -> "hashlib._Hash":
-        digest = hashlib.sha256()
-        self.file.seek(self.envelope.payload_offset)
-        left = self.header.payload_bytes
-        while left:
-            piece = kvc.read_exactly(self.file, min(left, _PIECE_BYTES))
-            digest.update(piece)
-            left -= len(piece)
-        return digest
 
 
 @contextlib.contextmanager
@@ -150,7 +141,7 @@ def write(
     tool_map: Sequence[tuple[str, bytes]] = (),
     profile: kvc.Profile = kvc.Profile.DS4,
     progress: Progress | None = None,
-    digest: Digest | None = None,
+    digest: StateDigest | None = None,
 ) -> Checkpoint:
     """Write a whole file into ``out``, which must be empty, and return it as it can be read.
 
@@ -165,7 +156,7 @@ def write(
         tool_map: exact tool calls by id, of anything but a session: there is room for one trailer.
         profile: which revision of the C program is to read it. The earlier one knows no titles.
         progress: called after each piece of the payload.
-        digest: gets every byte of the payload.
+        digest: gets the payload, where it has no checksum itself.
 
     Raises:
         CheckpointError: the state can't be saved.
@@ -189,9 +180,9 @@ def write(
     )
 
     def write_payload(file: BinaryIO) -> None:
-        watched = WatchedFile(file, header.payload_bytes, progress, digest)
+        watched = WatchedFile(file, header.payload_bytes, progress)
         try:
-            codec.write(state, text, cast(BinaryIO, watched), profile)
+            codec.write(state, text, cast(BinaryIO, watched), profile, digest)
         finally:
             watched.finish()
 

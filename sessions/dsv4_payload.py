@@ -30,7 +30,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from sessions import half_rows
 from sessions.errors import CheckpointError
 from sessions.kvc import Envelope, Profile, read_exactly, read_into
 from sessions.payload import PayloadSummary
-from sessions.streams import WatchedFile, watched
+from sessions.state_digest import StateDigest
 
 MAGIC = int.from_bytes(b"DSV4", "little")
 FLASH, PRO = 0, 1  # model ids
@@ -51,7 +51,7 @@ _MAX_WIDTH = 1 << 16
 _MAX_CHUNK = {FLASH: 4096, PRO: 8192}  # of prefill; no reader looks at it
 _MAX_CHUNK_MAY21 = 2048
 _PIECE_VALUES = 1 << 18  # converted at a time: 1 MiB stays in the cache of a core
-_N_BUFFERS = 4  # pieces that are hashed while the next one is made
+_N_BUFFERS = 4  # pieces that are narrowed while the next one is read
 _DAMAGED = "The file is damaged: load another session."
 
 
@@ -144,25 +144,37 @@ class DeepseekV4Payload:
         return _shape_of(state).n_bytes
 
     def write(
-        self, state: SessionState, text: bytes, out: BinaryIO, profile: Profile = Profile.DS4
+        self,
+        state: SessionState,
+        text: bytes,
+        out: BinaryIO,
+        profile: Profile = Profile.DS4,
+        digest: StateDigest | None = None,
     ) -> None:
         """Write the payload. ``text`` has no part in it."""
         shape = _shape_of(state)
-        out.write(shape.pack(_VERSIONS[profile]))
-        out.write(np.asarray(state.tokens, "<u4").tobytes())
-        out.write(np.asarray(state.logits, "<f4").tobytes())
-        out.write(shape.counts.tobytes())
-        file, buffers = watched(out), _Buffers()
+        for data in (
+            shape.pack(_VERSIONS[profile]),
+            np.asarray(state.tokens, "<u4").tobytes(),
+            np.asarray(state.logits, "<f4").tobytes(),
+            shape.counts.tobytes(),
+        ):
+            if digest is not None:
+                digest.update(data)
+            out.write(data)
+        buffer = np.empty(0, "<f4")
         for name, (n_rows, width), dtype in shape.arrays():
             for piece in _pieces(n_rows, width):
                 rows = np.ascontiguousarray(state.arrays[name][piece])
+                if digest is not None:
+                    (digest.update_rows if dtype == np.float16 else digest.update)(rows)
+                values = rows.reshape(-1)
                 if dtype == np.float16:
-                    values = buffers.next(file, rows.size)
+                    if buffer.size < rows.size:
+                        buffer = np.empty(max(rows.size, _PIECE_VALUES), "<f4")
+                    values = buffer[: rows.size]
                     half_rows.widen(rows, values)
-                else:
-                    values = rows.reshape(-1)
-                file.write(memoryview(values).cast("B"))
-        file.settle()  # the buffers are hashed
+                out.write(memoryview(values).cast("B"))
 
     def summary(self, file: BinaryIO, envelope: Envelope) -> PayloadSummary:
         """Read the fixed part, and a digest of it with tokens and logits: they name the state."""
@@ -174,21 +186,31 @@ class DeepseekV4Payload:
     def token_ids(self, file: BinaryIO, envelope: Envelope) -> tuple[int, ...]:
         """Read the tokens alone, unverified."""
         shape, _ = _read_shape(file, envelope)
-        return tuple(_read_values(file, shape.n_tokens, "<u4").tolist())
+        return tuple(np.frombuffer(read_exactly(file, 4 * shape.n_tokens), "<u4").tolist())
 
-    def read(self, file: BinaryIO, envelope: Envelope, text: bytes, room: int = 0) -> SessionState:
+    def read(
+        self,
+        file: BinaryIO,
+        envelope: Envelope,
+        text: bytes,
+        room: int = 0,
+        digest: StateDigest | None = None,
+    ) -> SessionState:
         """Read a payload. The fingerprint of the state is empty: the format has none."""
-        shape, _ = _read_shape(file, envelope)
-        file = cast(BinaryIO, watched(file))
-        token_ids = _read_values(file, shape.n_tokens, "<u4")
-        logits = _read_values(file, shape.n_vocab, "<f4")
-        counts = _read_values(file, 2 * shape.n_layers, "<u4")
-        if not np.array_equal(counts, shape.counts):
+        shape, header = _read_shape(file, envelope)
+        parts = [read_exactly(file, 4 * n) for n in (shape.n_tokens, shape.n_vocab)]
+        counts = read_exactly(file, 8 * shape.n_layers)
+        if digest is not None:
+            for data in (header, *parts, counts):
+                digest.update(data)
+        token_ids = np.frombuffer(parts[0], "<u4")
+        logits = np.frombuffer(parts[1], "<f4").copy()
+        with closing(half_rows.Narrower(digest)) as narrower:
+            arrays = self._read_arrays(file, shape, room, narrower, digest)
+        if counts != shape.counts.tobytes():
             raise CheckpointError(
                 f"its counts of compressed rows are not those of {shape.n_tokens} tokens", _DAMAGED
             )
-        with closing(half_rows.Narrower()) as narrower:
-            arrays = self._read_arrays(watched(file), shape, room, narrower)
         if narrower.bad:
             raise CheckpointError(f"{narrower.bad[0]} of the state is not finite", _DAMAGED)
         if token_ids.max() >= shape.n_vocab:
@@ -203,9 +225,14 @@ class DeepseekV4Payload:
 
     @staticmethod
     def _read_arrays(
-        file: WatchedFile, shape: _Shape, room: int, narrower: half_rows.Narrower
+        file: BinaryIO,
+        shape: _Shape,
+        room: int,
+        narrower: half_rows.Narrower,
+        digest: StateDigest | None,
     ) -> dict[str, np.ndarray]:
-        arrays, buffers = {}, _Buffers()
+        arrays, n_read = {}, 0
+        buffers = [np.empty(0, "<f4")] * _N_BUFFERS
         roomy = dataclasses.replace(shape, n_tokens=max(shape.n_tokens, room))
         for (name, (n_rows, width), dtype), (_, (n_memory, _), _) in zip(
             shape.arrays(), roomy.arrays(), strict=True
@@ -214,12 +241,17 @@ class DeepseekV4Payload:
             for piece in _pieces(n_rows, width):
                 rows = array[piece]
                 if dtype == np.float16:
-                    narrower.settle(_N_BUFFERS - 1)
-                    values = buffers.next(file, rows.size)
-                    read_into(cast(BinaryIO, file), values)
+                    narrower.settle(_N_BUFFERS - 1)  # the buffer that comes is free
+                    place, n_read = n_read % _N_BUFFERS, n_read + 1
+                    if buffers[place].size < rows.size:
+                        buffers[place] = np.empty(max(rows.size, _PIECE_VALUES), "<f4")
+                    values = buffers[place][: rows.size]
+                    read_into(file, values)
                     narrower.submit(name, values, rows)
                     continue
-                read_into(cast(BinaryIO, file), rows)
+                read_into(file, rows)
+                if digest is not None:
+                    digest.update(rows)
                 # A place without a token may hold a score of minus infinity.
                 bad = np.isnan(rows) if name.endswith("score") else ~np.isfinite(rows)
                 if bad.any():
@@ -231,27 +263,6 @@ def _pieces(n_rows: int, width: int) -> Iterator[slice]:
     step = max(1, _PIECE_VALUES // width)
     for start in range(0, n_rows, step):
         yield slice(start, min(n_rows, start + step))
-
-
-class _Buffers:
-    """Memory for pieces, used in turn: a piece may still be hashed while the next one is made."""
-
-    def __init__(self) -> None:
-        self._buffers = [np.empty(0, "<f4")] * _N_BUFFERS
-        self._n_used = 0
-
-    def next(self, file: WatchedFile, n_values: int) -> np.ndarray:
-        """Return float32 [n_values] that nothing reads any more."""
-        file.settle(_N_BUFFERS - 1)
-        place = self._n_used % _N_BUFFERS
-        self._n_used += 1
-        if self._buffers[place].size < n_values:
-            self._buffers[place] = np.empty(max(n_values, _PIECE_VALUES), "<f4")
-        return self._buffers[place][:n_values]
-
-
-def _read_values(file: BinaryIO, n: int, dtype: str) -> np.ndarray:
-    return np.frombuffer(read_exactly(file, 4 * n), dtype).copy()
 
 
 def _shape_of(state: SessionState) -> _Shape:

@@ -61,7 +61,7 @@ def fork(store: SessionStore, id_prefix: str, name: str = "") -> SessionRecord:
                     facts.meta,
                     record.fingerprint,
                     (stamp,),
-                    facts.payload_sha256,
+                    facts.state_sha256,
                     facts.text_sha256,
                     created_at,
                 ).pack()

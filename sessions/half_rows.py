@@ -11,14 +11,24 @@ programs keep more bits in some of them: those pieces are cast, which rounds to 
 import contextlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
+
+from sessions.state_digest import StateDigest
 
 _WORTH_A_THREAD = 1 << 14  # values; fewer take less time than handing them over
 _UP, _DOWN = np.float32(2.0**112), np.float32(2.0**-112)
 _SIGN, _MAGNITUDE, _INFINITE = 0x8000, 0x7FFF, 0x7C00  # of a float16
 _BELOW = np.uint32(0x1FFF)  # bits of a float32 that a float16 does not have
 _LIMIT = np.float32(2.0**16 * 2.0**-112)  # the first power of two that is too large, moved
+
+
+class Narrowed(NamedTuple):
+    """What became of float32 values."""
+
+    is_finite: bool  # as float16
+    is_exact: bool  # each was a float16, bit by bit
 
 
 def widen(rows: np.ndarray, out: np.ndarray) -> None:
@@ -35,15 +45,15 @@ def widen(rows: np.ndarray, out: np.ndarray) -> None:
     np.bitwise_or(upper, bits & _SIGN, out=upper)
 
 
-def narrow(values: np.ndarray, out: np.ndarray, scratch: np.ndarray | None = None) -> bool:
-    """Round float32 values into a float16 array of the same size; False if one is not finite.
+def narrow(values: np.ndarray, out: np.ndarray, scratch: np.ndarray | None = None) -> Narrowed:
+    """Round float32 values into a float16 array of the same size.
 
     Both are contiguous. What is too large for a float16 counts as infinite. ``scratch``: float32
     of that size to work in.
     """
     values, bits = values.reshape(-1), out.reshape(-1).view(np.uint16)
     if not values.size:
-        return True
+        return Narrowed(True, True)
     scratch = np.empty(values.size, np.float32) if scratch is None else scratch[: values.size]
     with np.errstate(under="ignore", invalid="ignore"):
         scaled = np.multiply(values, _DOWN, out=scratch)
@@ -53,22 +63,27 @@ def narrow(values: np.ndarray, out: np.ndarray, scratch: np.ndarray | None = Non
     if not is_in_range or np.bitwise_or.reduce(moved) & _BELOW:
         with np.errstate(over="ignore", invalid="ignore"):
             out.reshape(-1)[:] = values
-        return bool(np.isfinite(out).all())
+        again = out.reshape(-1).astype(np.float32)
+        is_exact = np.array_equal(again.view(np.uint32), values.view(np.uint32))
+        return Narrowed(bool(np.isfinite(out).all()), is_exact)
     np.right_shift(moved, 13, out=moved)
     np.copyto(bits, moved, casting="unsafe")
     np.bitwise_and(bits, _MAGNITUDE, out=bits)
     np.bitwise_or(bits, values.view(np.uint16)[1::2] & _SIGN, out=bits)
-    return True
+    return Narrowed(True, True)
 
 
 class Narrower:
     """``narrow`` in a thread of its own, beside whoever reads the next values.
 
+    With a digest it gets the rows too.
+
     Attributes:
         bad: Names of the arrays with a value that is not finite, after ``settle``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, digest: StateDigest | None = None) -> None:
+        self._digest = digest
         self.bad: list[str] = []
         self._pool: ThreadPoolExecutor | None = None
         self._pending: deque[tuple[str, Future[bool]]] = deque()
@@ -84,7 +99,7 @@ class Narrower:
                 self._pending.append((name, self._pool.submit(self._narrow, values, out)))
                 return
             self.settle()
-        if not narrow(values, out):
+        if not self._narrow(values, out):
             self.bad.append(name)
 
     def settle(self, most_pending: int = 0) -> None:
@@ -104,4 +119,9 @@ class Narrower:
     def _narrow(self, values: np.ndarray, out: np.ndarray) -> bool:
         if self._scratch.size < values.size:
             self._scratch = np.empty(values.size, np.float32)
-        return narrow(values, out, self._scratch)
+        narrowed = narrow(values, out, self._scratch)
+        if self._digest is not None and narrowed.is_exact:
+            self._digest.update_rows(out)
+        elif self._digest is not None:
+            self._digest.update_odd_rows(values)
+        return narrowed.is_finite

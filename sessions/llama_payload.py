@@ -37,6 +37,7 @@ from engine.state import SessionState
 from sessions.errors import CheckpointError, ChecksumError
 from sessions.kvc import Envelope, Profile, read_exactly, read_into
 from sessions.payload import PayloadSummary
+from sessions.state_digest import StateDigest
 from sessions.streams import BackgroundDigest
 
 MAGIC = b"DS4LLAMA"
@@ -109,21 +110,27 @@ class LlamaPayload:
         return _shape_of(state).n_bytes
 
     def write(
-        self, state: SessionState, text: bytes, out: BinaryIO, profile: Profile = Profile.DS4
+        self,
+        state: SessionState,
+        text: bytes,
+        out: BinaryIO,
+        profile: Profile = Profile.DS4,
+        digest: StateDigest | None = None,
     ) -> None:
-        """Write the payload that belongs to ``text``."""
+        """Write the payload that belongs to ``text``. It has a checksum, so ``digest`` gets
+        nothing."""
         if profile is not Profile.DS4:
             raise CheckpointError(
                 f"states of the llama family have no form of the profile {profile.name.lower()}",
                 "Save it without a profile.",
             )
         shape = _shape_of(state)
-        with closing(_digest_of(text)) as digest:
+        with closing(_digest_of(text)) as own:
             for part in _parts(state, shape):
                 for piece in _pieces(part):
-                    digest.update(piece)
+                    own.update(piece)
                     out.write(piece)
-            out.write(digest.digest())
+            out.write(own.digest())
 
     def summary(self, file: BinaryIO, envelope: Envelope) -> PayloadSummary:
         """Read the fixed part of a payload, and its digest without verifying it."""
@@ -137,12 +144,19 @@ class LlamaPayload:
         file.seek(envelope.payload_offset + _HEADER.size)
         return tuple(np.frombuffer(read_exactly(file, 4 * shape.n_tokens), "<u4").tolist())
 
-    def read(self, file: BinaryIO, envelope: Envelope, text: bytes, room: int = 0) -> SessionState:
+    def read(
+        self,
+        file: BinaryIO,
+        envelope: Envelope,
+        text: bytes,
+        room: int = 0,
+        digest: StateDigest | None = None,
+    ) -> SessionState:
         """Read and verify a payload."""
         shape = _read_shape(file, envelope)
-        with closing(_digest_of(text)) as digest:
-            digest.update(shape.pack())
-            return self._read(file, envelope, shape, digest, room)
+        with closing(_digest_of(text)) as own:
+            own.update(shape.pack())
+            return self._read(file, envelope, shape, own, room)
 
     def _read(
         self,

@@ -77,7 +77,7 @@ def load(
         text = opened.text()
         side_file.check(path, past.stamp, text)
         room = past.journal.max_tokens if past.journal is not None else 0
-        state = opened.state(text, sha256=facts.payload_sha256, room=room, progress=progress)
+        state = opened.state(text, sha256=facts.state_sha256, room=room, progress=progress)
         if past.journal is not None:
             with open_regular(journal.path_for(path)) as file:
                 found = journal.scan(file)

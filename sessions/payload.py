@@ -9,6 +9,7 @@ from typing import BinaryIO, Protocol
 
 from engine.state import SessionState
 from sessions.kvc import Envelope, Profile
+from sessions.state_digest import StateDigest
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,16 @@ class PayloadCodec(Protocol):
         """
 
     def write(
-        self, state: SessionState, text: bytes, out: BinaryIO, profile: Profile = Profile.DS4
+        self,
+        state: SessionState,
+        text: bytes,
+        out: BinaryIO,
+        profile: Profile = Profile.DS4,
+        digest: StateDigest | None = None,
     ) -> None:
         """Write the payload that belongs to ``text``, in pieces of some megabytes.
+
+        ``digest`` gets all of it where the payload has no checksum itself, else nothing.
 
         Raises:
             CheckpointError: there is no form of it for this revision of the C program.
@@ -62,7 +70,14 @@ class PayloadCodec(Protocol):
             CheckpointError: as ``summary``.
         """
 
-    def read(self, file: BinaryIO, envelope: Envelope, text: bytes, room: int = 0) -> SessionState:
+    def read(
+        self,
+        file: BinaryIO,
+        envelope: Envelope,
+        text: bytes,
+        room: int = 0,
+        digest: StateDigest | None = None,
+    ) -> SessionState:
         """Read and verify a payload.
 
         Args:
@@ -71,6 +86,7 @@ class PayloadCodec(Protocol):
             text: of the file.
             room: arrays that grow with the tokens begin memory for this many of them, so that a
                 journal can be read behind what is in the file.
+            digest: gets what it got from ``write``, also where the payload turns out to be wrong.
 
         Raises:
             CheckpointError: as ``summary``.

@@ -122,7 +122,7 @@ def load(match: Match) -> tuple[SessionState, bytes]:
             raise CheckpointError("the checkpoint was replaced meanwhile", "Look again.")
         side_file.check(match.path, stamp, text)
         facts = side_file.facts_of(match.path, stamp)
-        state = opened.state(text, sha256=facts.payload_sha256)
+        state = opened.state(text, sha256=facts.state_sha256)
         fingerprint = state.fingerprint or facts.fingerprint
         return dataclasses.replace(state, fingerprint=fingerprint), text
 

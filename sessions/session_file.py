@@ -214,7 +214,7 @@ def _restored(
     room = found.live.max_tokens if found.live else 0
     text = opened.text()
     side_file.check(path, own_stamp, text)
-    sha256 = side_file.facts_of(path, own_stamp).payload_sha256
+    sha256 = side_file.facts_of(path, own_stamp).state_sha256
     state = opened.state(text, sha256=sha256, room=room, progress=progress)
     notes = [found.note] if found.note else []
     live, past = found.live, found.live or found.spent
@@ -288,5 +288,5 @@ def verify(opened: Checkpoint, identifier: str, path: Path) -> bool:
     # While it is open elsewhere, its last record may just be being written.
     if restored.notes and not restored.record.open_in:
         raise CheckpointError(restored.notes[0], "Open the session: it goes on without that part.")
-    sha256 = side_file.facts_of(path, restored.stamp).payload_sha256
+    sha256 = side_file.facts_of(path, restored.stamp).state_sha256
     return bool(sha256 or opened.summary().fingerprint)

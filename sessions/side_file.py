@@ -3,7 +3,7 @@
 A checkpoint has no room for the folder that a conversation works in. The side file is JSON:
 
     {"version": 1, "cwd": ..., "model": ..., "fingerprint": ..., "describes": [STAMP, ...],
-     "payload_sha256": ..., "text_sha256": ..., "created_at": ...}
+     "state_sha256": ..., "text_sha256": ..., "created_at": ...}
 
 A stamp is ``<bytes of the .kv>-<hex digest of its payload>``. A side file counts only for a
 checkpoint that it names. It is renamed into place just before its checkpoint and names the one
@@ -35,8 +35,8 @@ class SideFile:
     meta: SessionMeta
     fingerprint: str
     describes: tuple[str, ...]  # stamps of checkpoints
-    payload_sha256: str = ""  # hex, of the first one's
-    text_sha256: str = ""  # hex, where there is a ``payload_sha256``
+    state_sha256: str = ""  # hex, of the first one's
+    text_sha256: str = ""  # hex, where there is a ``state_sha256``
     created_at: int = 0  # Unix seconds, of the session; 0: not known
 
     def pack(self) -> bytes:
@@ -47,7 +47,7 @@ class SideFile:
             "model": self.meta.model,
             "fingerprint": self.fingerprint,
             "describes": list(self.describes),
-            "payload_sha256": self.payload_sha256,
+            "state_sha256": self.state_sha256,
             "text_sha256": self.text_sha256,
             "created_at": self.created_at,
         }
@@ -83,7 +83,7 @@ def check(checkpoint: Path, checkpoint_stamp: str, text: bytes) -> None:
     n_bytes = checkpoint_stamp.partition("-")[0]
     if (
         not facts.describes
-        and content.get("payload_sha256")
+        and content.get("state_sha256")
         and isinstance(known, list)
         and any(isinstance(entry, str) and entry.startswith(f"{n_bytes}-") for entry in known)
     ):
@@ -114,7 +114,7 @@ def facts_of(checkpoint: Path, checkpoint_stamp: str) -> SideFile:
         return nothing
     text_sha256 = content.get("text_sha256")
     # Earlier versions wrote no checksum; it is that of the first checkpoint alone.
-    fingerprint, checksum = content.get("fingerprint"), content.get("payload_sha256")
+    fingerprint, checksum = content.get("fingerprint"), content.get("state_sha256")
     is_first = describes[0] == checkpoint_stamp
     created_at = content.get("created_at")
     return SideFile(

@@ -33,7 +33,8 @@ from sessions.locks import SessionLock, folder_lock
 from sessions.record import DamagedFile, SavedFile, SessionMeta, SessionRecord
 from sessions.safe_file import make_folder, plain_errors, staged, sync_folder
 from sessions.session_file import LIST_HINT, Restored
-from sessions.streams import BackgroundDigest, Progress
+from sessions.state_digest import StateDigest
+from sessions.streams import Progress
 
 _PREFIX = re.compile(r"[0-9a-f]{1,40}")
 _MAX_CANDIDATES = 5  # in a message
@@ -90,7 +91,7 @@ class SessionStore:
             make_folder(self.folder)
             with staged(path) as main, staged(side_file.path_for(path)) as side:
                 # A payload that does not tell whose it is has no checksum either.
-                digest = BackgroundDigest(hashlib.sha256())
+                digest = StateDigest()
                 written = checkpoint.write(
                     main.file,
                     state,

@@ -1,7 +1,8 @@
-"""Files whose bytes are counted and hashed on the way, while the disk works.
+"""Files that are read or written front to back while the disk works, and hashing beside it.
 
-Hashing takes as long as a fast disk, so it has a thread of its own. The kernel is told what will be
-read next, and begins to write what was written, so that the disk never waits for this program.
+Hashing takes as long as a fast disk, so it has a thread of its own. The kernel is told that a file
+is read in order, and begins to write what was written, so that the disk never waits for this
+program.
 """
 
 import contextlib
@@ -16,7 +17,6 @@ Progress = Callable[[int, int], None]
 
 _MOST_PENDING = 8  # pieces that wait to be hashed; each may be some MiB
 _INLINE_BYTES = 1 << 16  # less is hashed where it is: handing it over costs as much
-_AHEAD_BYTES = 32 << 20  # asked of the disk before they are read
 _FLUSH_BYTES = 32 << 20  # written before the disk is set to work
 
 
@@ -79,17 +79,13 @@ class BackgroundDigest:
 
 
 class WatchedFile:
-    """Passes everything on to a file that is read, or written, front to back.
-
-    Bytes are hashed in the order in which they pass, so each must pass once.
-    """
+    """Passes everything on to a file that is read, or written, front to back."""
 
     def __init__(
         self,
         file: BinaryIO,
         n_bytes: int,
         progress: Progress | None = None,
-        digest: Digest | None = None,
     ) -> None:
         """Watch.
 
@@ -97,36 +93,34 @@ class WatchedFile:
             file: left open.
             n_bytes: what will pass in all.
             progress: called after each piece.
-            digest: gets every byte; with a ``BackgroundDigest`` see ``settle``.
         """
         self._file = file
         self._n_bytes = n_bytes
         self._progress = progress
-        self._digest = digest
         self._done = 0
-        self._asked = 0  # of the disk, bytes from where we began
+        self._is_in_order = False  # and the kernel knows
         self._flushed = 0
         self._flush: Future[None] | None = None
         self._flusher: ThreadPoolExecutor | None = None
 
     def read(self, n_bytes: int = -1) -> bytes:
         """Read as a file does."""
-        self._ask_ahead()
+        self._read_in_order()
         data = self._file.read(n_bytes)
-        self._passed(data)
+        self._passed(len(data))
         return data
 
     def readinto(self, view: memoryview) -> int:
         """Fill memory as a file does."""
-        self._ask_ahead()
+        self._read_in_order()
         n_bytes = self._file.readinto(view)  # type: ignore[attr-defined] # BinaryIO hides it
-        self._passed(view[:n_bytes])
+        self._passed(n_bytes)
         return n_bytes
 
     def write(self, data: bytes | memoryview) -> int:
         """Write as a file does."""
-        self._passed(data)
         n_bytes = self._file.write(data)
+        self._passed(len(data))
         if self._done - self._flushed >= _FLUSH_BYTES:
             self._start_disk()
         return n_bytes
@@ -139,26 +133,22 @@ class WatchedFile:
         """Return the position as a file does."""
         return self._file.tell()
 
-    def settle(self, most_pending: int = 0) -> None:
-        """Wait until memory that passed, but the last so many pieces, may be used again."""
-        if isinstance(self._digest, BackgroundDigest):
-            self._digest.settle(most_pending)
-
-    def _passed(self, data: bytes | memoryview) -> None:
-        if self._digest is not None:
-            self._digest.update(data)
-        self._done += len(data)
+    def _passed(self, n_bytes: int) -> None:
+        self._done += n_bytes
         if self._progress is not None:
             self._progress(min(self._done, self._n_bytes), self._n_bytes)
 
-    def _ask_ahead(self) -> None:
-        """Let the disk read what will be wanted, half a stretch before it is."""
-        if self._asked - self._done > _AHEAD_BYTES // 2 or self._asked >= self._n_bytes:
+    def _read_in_order(self) -> None:
+        """Let the kernel read twice as far ahead as it would by itself.
+
+        Asking for stretches (POSIX_FADV_WILLNEED) took up to twice as long: the call itself waits
+        for the disk.
+        """
+        if self._is_in_order:
             return
+        self._is_in_order = True
         with contextlib.suppress(OSError, AttributeError):  # no such call, or no file of a disk
-            start = self._file.tell() - self._done + self._asked
-            os.posix_fadvise(self._file.fileno(), start, _AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
-        self._asked += _AHEAD_BYTES
+            os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
     def _start_disk(self) -> None:
         """Let the disk write what it has got, in a thread that only waits for it."""
@@ -181,8 +171,6 @@ class WatchedFile:
         Raises:
             OSError: the disk failed meanwhile. The kernel tells that once, so it counts here.
         """
-        if isinstance(self._digest, BackgroundDigest):
-            self._digest.close()
         flush, self._flush = self._flush, None
         if self._flusher is not None:
             self._flusher.shutdown()

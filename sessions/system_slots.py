@@ -23,7 +23,7 @@ from sessions.folder import SUFFIX
 from sessions.locks import folder_lock
 from sessions.record import SavedFile, SessionMeta
 from sessions.safe_file import make_folder, plain_errors, staged
-from sessions.streams import BackgroundDigest
+from sessions.state_digest import StateDigest
 
 PREFIX = "sysprompt-"
 # Each project's instructions make another prompt. A slot costs some 25 MB for a small model.
@@ -48,7 +48,7 @@ def save_slot(folder: Path, state: SessionState, text: bytes, now: int) -> Saved
     with plain_errors("save the system prompt", path):
         make_folder(folder)
         with staged(path) as file, staged(side_file.path_for(path)) as side:
-            digest = BackgroundDigest(hashlib.sha256())
+            digest = StateDigest()
             written = checkpoint.write(
                 file.file,
                 state,
@@ -60,7 +60,6 @@ def save_slot(folder: Path, state: SessionState, text: bytes, now: int) -> Saved
             )
             n_bytes = written.envelope.file_bytes
             file.finish()
-            # Not every format has a checksum in its payload; two of them do no harm.
             stamps = (session_file.stamp(written),)
             facts = side_file.SideFile(SessionMeta(), state.fingerprint, stamps, digest.hexdigest())
             side.file.write(facts.pack())
@@ -84,7 +83,7 @@ def load_slot(
             if opened.text() != text or opened.summary().fingerprint not in ("", fingerprint):
                 return None
             facts = side_file.facts_of(path, session_file.stamp(opened))
-            state = opened.state(text, sha256=facts.payload_sha256)
+            state = opened.state(text, sha256=facts.state_sha256)
             state = dataclasses.replace(state, fingerprint=fingerprint)
             if state.tokens != tuple(tokens):
                 return None

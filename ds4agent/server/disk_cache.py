@@ -24,8 +24,8 @@ from sessions.identity import text_id
 from sessions.locks import folder_lock
 from sessions.record import SessionMeta
 from sessions.safe_file import make_folder, open_regular, plain_errors, staged
+from sessions.state_digest import StateDigest
 from sessions.store import SessionStore
-from sessions.streams import BackgroundDigest
 
 _log = logging.getLogger(__name__)
 _HEADROOM = 100  # one part in so many is left free, as the C program does
@@ -146,7 +146,7 @@ class DiskCache:
         with plain_errors("save a checkpoint", path):
             make_folder(self._path)
             with staged(path) as main, staged(side_file.path_for(path)) as side:
-                digest = BackgroundDigest(hashlib.sha256())
+                digest = StateDigest()
                 written = checkpoint.write(
                     main.file,
                     state,
