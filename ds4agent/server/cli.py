@@ -78,6 +78,7 @@ def _serve(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
             args.min_tokens, args.cold_max, args.interval, args.trim, args.align
         ),
         live_sessions=args.live_sessions,
+        trace=Path(args.trace).expanduser() if args.trace else None,
         tool_memory_max_ids=args.tool_memory_max_ids,
     )
     serve(open_engine, settings, lambda line: print(f"ds4-server: {line}", flush=True))
@@ -116,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     listening.add_argument(
         "--stall-s", type=_seconds, default=10.0, metavar="S", help="patience with a reader (10)"
     )
+    listening.add_argument("--trace", metavar="FILE", help="write every prompt and reply to it")
     disk = parser.add_argument_group("checkpoints on the disk")
     disk.add_argument("--kv-disk-dir", metavar="DIR", help="folder (~/.ds4/server-kvcache)")
     disk.add_argument("--no-kv-disk", action="store_true", help="keep none")

@@ -25,6 +25,7 @@ class ServerSettings:
         keep_alive_s: Longest silence of a stream before a comment is sent.
         stall_s: How long a reader may take nothing before it is dropped.
         tool_memory_max_ids: Sampled calls to remember.
+        trace: File that gets every prompt and reply; None: none does.
     """
 
     host: str = "127.0.0.1"
@@ -41,3 +42,4 @@ class ServerSettings:
     keep_alive_s: float = 5.0
     stall_s: float = 10.0
     tool_memory_max_ids: int = 100_000
+    trace: Path | None = None

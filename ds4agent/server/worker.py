@@ -20,6 +20,7 @@ from ds4agent.server.prompt_tokens import PromptRenderer
 from ds4agent.server.reuse import Reuse
 from ds4agent.server.settings import ServerSettings
 from ds4agent.server.shared_replay import SharedReplay
+from ds4agent.server.trace import Trace
 from engine.engine import Engine
 from engine.errors import EngineError
 from sessions.codecs import codec_for_family
@@ -51,6 +52,7 @@ class EngineWorker:
         self._open_engine = open_engine
         self._settings = settings
         self._metrics = metrics
+        self._trace = Trace(settings.trace) if settings.trace is not None else None
         self._jobs: queue.Queue[Job | None] = queue.Queue()
         self._lock = threading.Lock()
         self._running: Job | None = None
@@ -191,7 +193,10 @@ class EngineWorker:
             job.outbox.put(Failed(ApiError("The engine failed; see the server's log.", 500)))
         if self._stopping.is_set() and job.outbox.cancel.is_set():
             job.outbox.put(Failed(_shutting_down()))
-        self._metrics.answered(str(finish or "none"), ready, usage, time.monotonic() - started)
+        name = str(finish or "none")
+        self._metrics.answered(name, ready, usage, time.monotonic() - started)
+        if self._trace is not None:
+            self._trace.note(job, name, ready, usage, self.engine)
 
 
 def _model_id(engine: Engine) -> int:
