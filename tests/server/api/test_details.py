@@ -225,3 +225,33 @@ def test_blocks_of_messages() -> None:
     pdf = {"type": "document", "source": {"type": "base64", "data": ""}}
     body = {"messages": [{"role": "user", "content": [pdf]}]}
     assert refused(Api.MESSAGES, body) == "messages[0].content[0].source.type"
+
+
+@pytest.mark.parametrize(
+    ("thinking", "thinks"),
+    [("enabled", True), ("adaptive", True), ("between_tools", True), ("disabled", False)],
+)
+def test_kinds_of_thinking_of_messages(thinking: str, thinks: bool) -> None:
+    modest = ServedModel("modest", 4096, can_think=True)  # thinks only when told to
+    body: dict[str, Any] = {"messages": [USER]}
+    assert not parse(Api.MESSAGES, body, modest).thinking
+    body["thinking"] = {"type": thinking, "budget_tokens": 1024}
+    assert parse(Api.MESSAGES, body, modest).thinking is thinks
+    assert parse(Api.MESSAGES, body | {"output_config": {"effort": "max"}}, modest).thinking is (
+        thinks
+    )
+    assert refused(Api.MESSAGES, body | {"thinking": {"type": "sometimes"}}) == "thinking.type"
+
+
+def test_error_within_a_response_says_what_it_is() -> None:
+    for error, code in (
+        (ApiError("x", 500), "server_error"),
+        (ApiError("x", 500, code="out_of_memory"), "out_of_memory"),
+    ):
+        reply = reply_to(parse(Api.RESPONSES, {"input": "hi"}, MODEL), "resp_1", 0)
+        sent = [*reply.start(Usage(1)), *reply.piece(Text("a")), *reply.error(error)]
+        *_, (name, last) = read_events(sent)
+        assert name == "response.failed" and last["response"]["status"] == "failed"
+        assert last["response"]["error"] == {"code": code, "message": "x"}
+        done = [data["item"]["status"] for n, data in read_events(sent) if n.endswith("item.done")]
+        assert done == ["incomplete"]
