@@ -16,7 +16,7 @@ from textual.binding import Binding
 from ds4agent.commands import CommandTable
 from ds4agent.config import Config
 from ds4agent.errors import UsageError, explain
-from ds4agent.events import Closed, TrustNeeded
+from ds4agent.events import Closed, Phase, TrustNeeded
 from ds4agent.requests import Answer, Load, Mode, Quit, SetMode, Submit, TakeBackQueued
 from ds4agent.screen_requests import ScreenRequest
 from ds4agent.tui import theme
@@ -245,7 +245,9 @@ class AgentApp(ScreenCommands):
             self.action_quit_now()
         else:
             self._quit_armed_at = time.monotonic()
-            self._show_hint("Ctrl+C again to quit")
+            is_loading = self.controller.phase is Phase.LOADING
+            what = "stop loading and quit" if is_loading else "quit"
+            self._show_hint(f"Ctrl+C again to {what}")
             self.set_timer(QUIT_AGAIN_S, self._disarm)
 
     def _disarm(self) -> None:
@@ -261,7 +263,9 @@ class AgentApp(ScreenCommands):
             self.exit(1 if self.controller.has_failed else 0)
             return
         self._is_quitting = True
-        self._show_hint("saving · quit again to leave at once")
+        is_loading = self.controller.phase is Phase.LOADING
+        doing = "stopping to load" if is_loading else "saving"
+        self._show_hint(f"{doing} · quit again to leave at once")
         self._worker.send(Quit())
 
     def action_interrupt(self) -> None:

@@ -161,6 +161,14 @@ async def test_ctrl_c_twice_quits_and_leaves_the_resume_id(open_screen):
         assert app.return_value == 0
 
 
+async def test_ctrl_c_twice_stops_loading(open_screen):
+    async with open_screen(PhaseChanged(Phase.LOADING)) as (app, worker, pilot):
+        await pilot.press("ctrl+c")
+        await until_shown(pilot, "again to stop loading and quit")
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: worker.commands == [Quit()])
+
+
 async def test_ctrl_c_twice_too_slowly_does_not_quit(open_screen, monkeypatch):
     monkeypatch.setattr("ds4agent.tui.app.QUIT_AGAIN_S", 0.05)
     async with open_screen() as (app, worker, pilot):
