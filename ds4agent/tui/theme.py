@@ -15,6 +15,8 @@ ANSI_DARK = "ansi-dark"
 ANSI_LIGHT = "ansi-light"
 HIGH_CONTRAST = "high-contrast"
 
+NOTE = "$foreground 70%"  # style of what is said beside; "dim" is too faint on several grounds
+
 # Contrast with black is at least 7 to 1 for everything that is read (WCAG 2.2, level AAA).
 _HIGH_CONTRAST = Theme(
     name=HIGH_CONTRAST,

@@ -13,6 +13,7 @@ from textual.widgets.option_list import Option
 
 from ds4agent.events import PermissionEntry
 from ds4agent.tui.plain import one_line, visible
+from ds4agent.tui.theme import NOTE
 
 _KEYS = "Del removes · a, s, d: allow, ask, deny another · Esc closes"
 _VERBS = {"a": "allow", "s": "ask", "d": "deny"}
@@ -100,5 +101,5 @@ def _row(entry: PermissionEntry) -> Content:
     return Content.assemble(
         (f"{entry.verdict:6} ", "bold"),
         one_line(visible(entry.rule)),
-        (f"  {one_line(entry.origin)}", "dim"),
+        (f"  {one_line(entry.origin)}", NOTE),
     )

@@ -18,6 +18,7 @@ from textual.widgets.option_list import Option
 
 from ds4agent.events import SessionSummary
 from ds4agent.tui.plain import age, one_line, printable, short_count
+from ds4agent.tui.theme import NOTE
 
 _TITLE_CELLS = 34
 _FOLDER_CELLS = 24
@@ -168,13 +169,13 @@ class SessionPicker(ModalScreen[str | None]):
         numbers = (
             f" {age(now - session.last_used):>4} {short_count(session.tokens):>6} tok {size:>10}"
         )
-        style = "" if session.resumable else "dim"
+        style = "" if session.resumable else NOTE
         other = "" if session.resumable else f"  (model {one_line(session.model)})"
         row = Content.assemble(
             mark,
             (title, style),
-            (numbers, "dim"),
-            (f"  {_short_folder(session.cwd)}{other}", "dim"),
+            (numbers, NOTE),
+            (f"  {_short_folder(session.cwd)}{other}", NOTE),
         )
         return row.truncate(room - 1, ellipsis=True)  # one line each
 

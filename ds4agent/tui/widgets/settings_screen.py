@@ -15,6 +15,7 @@ from ds4agent.config import Config, settings
 from ds4agent.errors import ConfigError, explain
 from ds4agent.settings_file import SettingsFile
 from ds4agent.tui.plain import one_line, visible
+from ds4agent.tui.theme import NOTE
 
 _NAME_CELLS = 14
 _VALUE_CELLS = 20
@@ -158,7 +159,7 @@ class SettingsScreen(ModalScreen[None]):
         return Content.assemble(
             (f"{setting.name:<{_NAME_CELLS}} ", "bold"),
             f"{value:<{_VALUE_CELLS}} ",
-            ("" if origin == "default" else origin, "dim"),
+            ("" if origin == "default" else origin, NOTE),
         )
 
     def _tell_about(self) -> None:

@@ -9,6 +9,7 @@ from textual.widgets.option_list import Option
 
 from ds4agent.tui.completion import Suggestion
 from ds4agent.tui.plain import one_line
+from ds4agent.tui.theme import NOTE
 
 
 class Suggestions(OptionList, can_focus=False):
@@ -44,7 +45,7 @@ class Suggestions(OptionList, can_focus=False):
         for suggestion in shown:
             label, note = one_line(suggestion.label), one_line(suggestion.note)
             gap = " " * (width - cell_len(label)) if note else ""
-            row = Content.assemble((label, "bold"), gap, (note, "dim"))
+            row = Content.assemble((label, "bold"), gap, (note, NOTE))
             self.add_option(Option(row.truncate(room, ellipsis=True)))
         if shown:
             self.highlighted = 0
