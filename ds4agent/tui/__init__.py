@@ -1,8 +1,30 @@
 """The full-screen front end, built on Textual.
 
 Read in this order: ``app`` (composition and keys), ``feed`` (worker queue to event batches),
-``controller`` (events to widget calls), ``approval_keys`` and the files of ``widgets``, then
-``plain`` (untrusted text), ``theme`` and ``app.tcss`` (looks).
+``controller`` (events to widget calls), ``own_commands`` (what the screen does by itself: help,
+copy, export, colours, settings), ``slash`` and ``keys``, then the files of ``widgets``. Behind the
+composer stand ``completion`` with ``file_index`` and ``fuzzy``, ``input_history``, ``paste`` and
+``external_editor``. ``plain`` cleans untrusted text, ``clipboard`` and ``notify`` talk to the
+terminal, ``markdown``, ``theme`` and ``app.tcss`` are the looks.
 """
 
-__all__ = ["app", "controller", "feed", "plain", "theme", "widgets"]
+__all__ = [
+    "app",
+    "clipboard",
+    "completion",
+    "controller",
+    "external_editor",
+    "feed",
+    "file_index",
+    "fuzzy",
+    "input_history",
+    "keys",
+    "markdown",
+    "notify",
+    "own_commands",
+    "paste",
+    "plain",
+    "slash",
+    "theme",
+    "widgets",
+]

@@ -12,7 +12,6 @@ from textual.widgets import TextArea
 
 from ds4agent.errors import UsageError, explain
 from ds4agent.tui.completion import Completer, Suggestion, earlier, mention_at
-from ds4agent.tui.external_editor import edit
 from ds4agent.tui.input_history import LIMIT, InputHistory
 from ds4agent.tui.paste import FoldedPastes
 from ds4agent.tui.plain import one_line, printable
@@ -351,6 +350,8 @@ class Composer(TextArea):
     # --- the editor ------------------------------------------------------------------------------
 
     def _edit_outside(self) -> None:
+        from ds4agent.tui.external_editor import edit  # few need it, and the first paint never
+
         try:
             with self.app.suspend():
                 text = edit(self.whole_text)
