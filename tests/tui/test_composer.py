@@ -9,6 +9,7 @@ import pytest
 from textual.events import Paste
 
 from ds4agent import paths
+from ds4agent.events import HistoryEntry
 from ds4agent.requests import ListSessions, SetMode, Submit
 from ds4agent.tui.input_history import InputHistory
 from ds4agent.tui.widgets.composer import Composer
@@ -261,6 +262,16 @@ async def test_no_editor_says_so(open_screen, monkeypatch, free_terminal):
     async with open_screen() as (app, worker, pilot):
         await pilot.press("ctrl+g")
         await until_shown(pilot, "no editor")
+
+
+async def test_what_is_recalled_of_a_conversation_is_inert(open_screen):
+    history = (HistoryEntry("user", "a\x1b[31mb\u202ec\u200b\x07"),)
+    async with open_screen(ready(history=history)) as (app, worker, pilot):
+        await until_shown(pilot, "Opened")
+        await pilot.press("up")
+        assert composer(app).text == "abc"
+        await pilot.press("ctrl+r")
+        await until_shown(pilot, "abc")
 
 
 # --- letters of all kinds -----------------------------------------------------------------------

@@ -105,7 +105,7 @@ class Composer(TextArea):
     # --- history ---------------------------------------------------------------------------------
 
     def _read_history(self) -> None:
-        texts = self._history.read()
+        texts = [printable(text) for text in self._history.read()]
         if texts and self.is_running:
             self.app.call_later(self._join_history, texts)
 
@@ -115,7 +115,8 @@ class Composer(TextArea):
             self._browsed += len(self._sent) - len(self._sent[len(texts) :])
 
     def remember(self, text: str) -> None:
-        """Make a text reachable with Up."""
+        """Make a text reachable with Up. It may come from a conversation of somebody else."""
+        text = printable(text)
         if text.strip() and (not self._sent or self._sent[-1] != text):
             self._sent.append(text)
             del self._sent[:-LIMIT]
@@ -136,7 +137,7 @@ class Composer(TextArea):
 
     def set_text(self, text: str) -> None:
         """Replace the text and put the cursor at its end."""
-        self.text = text
+        self.text = printable(text)
         self.move_cursor(self.document.end)
 
     def _browse(self, step: int) -> bool:
