@@ -101,7 +101,7 @@ def make_room(args: argparse.Namespace) -> int:
     _say(f"all files take {plan.total_bytes / 1e6:,.1f} MB, allowed are {args.budget / 1e6:,.1f}")
     for entry in plan.victims:
         name = one_line(entry.label, 60) if entry.is_session else "(cache of a server)"
-        _say(f"  {entry.id[:_SHORT_ID]}  {entry.file_bytes / 1e6:>10,.1f} MB  {name}")
+        _say(f"  {entry.id[:_SHORT_ID]}  {entry.n_bytes / 1e6:>10,.1f} MB  {name}")
     for entry in plan.kept:
         _say(f"  {entry.id[:_SHORT_ID]}  kept: {entry.kept_because}  {one_line(entry.label, 60)}")
     if plan.victims and not args.dry_run:

@@ -9,7 +9,8 @@ used often and lately, more for the anchors of a server, far less for what a lon
 
 The lowest goes first. What a person said is never removed by this: a session is *stripped*, its
 text stays and can be read again by the model. Sessions that are pinned or open are passed over.
-Forks share a file, and its bytes become free with the last of them. Files of a server hold no
+Forks share a file, and its bytes become free with the last of them. The journal beside a checkpoint
+counts too, and goes with its state; the score is of the checkpoint alone. Files of a server hold no
 conversation of ours; they are a cache and go whole.
 """
 
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sessions import checkpoint, folder, kvc, marks, upkeep
+from sessions import checkpoint, folder, journal, kvc, marks, upkeep
 from sessions.errors import CheckpointError
 from sessions.identity import text_id
 from sessions.locks import folder_lock, owner_of
@@ -41,10 +42,16 @@ class Entry:
     id: str
     label: str
     header: kvc.Header
-    file_bytes: int
+    file_bytes: int  # of the checkpoint
     is_session: bool  # a conversation of the agent, not the cache of a server
     inode: tuple[int, int] = (0, 0)  # of the file: forks share one
     kept_because: str = ""  # "pinned", "open in ...", "" when it may go
+    journal_bytes: int = 0  # of the journal beside it, which no other has
+
+    @property
+    def n_bytes(self) -> int:
+        """What it takes with its journal."""
+        return self.file_bytes + self.journal_bytes
 
     @property
     def is_stripped(self) -> bool:
@@ -56,7 +63,7 @@ class Entry:
 class Plan:
     """What has to go so that the rest fits."""
 
-    total_bytes: int  # of all checkpoints now; a file that forks share counts once
+    total_bytes: int  # of checkpoints and journals now; a file that forks share counts once
     freed_bytes: int  # by the victims; a stripped session keeps its text of some kilobytes
     budget_bytes: int
     victims: tuple[Entry, ...]  # in the order in which they go
@@ -99,7 +106,7 @@ def _decayed_hits(header: kvc.Header, now: float) -> float:
 
 
 def plan(store: SessionStore, budget_bytes: int, now: float | None = None) -> Plan:
-    """Decide what has to go so that all checkpoints together take ``budget_bytes`` at most.
+    """Decide what has to go so that everything together takes ``budget_bytes`` at most.
 
     Args:
         store: the sessions.
@@ -125,6 +132,7 @@ def plan(store: SessionStore, budget_bytes: int, now: float | None = None) -> Pl
     ]
     names_left = Counter(entry.inode for entry in entries)
     total = sum({entry.inode: entry.file_bytes for entry in entries}.values())
+    total += sum(entry.journal_bytes for entry in entries)
     left, victims, kept = total, [], []
     for _, _, i in sorted(scored):
         if left <= budget_bytes:
@@ -137,6 +145,7 @@ def plan(store: SessionStore, budget_bytes: int, now: float | None = None) -> Pl
             continue
         victims.append(entry)
         names_left[entry.inode] -= 1
+        left -= entry.journal_bytes
         if not names_left[entry.inode]:
             left -= entry.file_bytes
     return Plan(total, total - left, budget_bytes, tuple(victims), tuple(kept))
@@ -159,7 +168,9 @@ def carry_out(
                 if marks.read(entry.path).is_pinned:
                     failed(entry, "it was pinned meanwhile")
                     continue
-                freed += upkeep.strip(store, entry.id)[1]
+                before = _size_with_journal(entry.path)
+                upkeep.strip(store, entry.id)
+                freed += before - _size_with_journal(entry.path)
             else:
                 with (
                     plain_errors("remove the checkpoint", entry.path),
@@ -189,7 +200,19 @@ def _entry(opened: checkpoint.Checkpoint, identifier: str, path: Path) -> Entry:
         title is not None,
         (stat.st_dev, stat.st_ino),
         because,
+        _size_of(journal.path_for(path)),
     )
+
+
+def _size_with_journal(path: Path) -> int:
+    return _size_of(path) + _size_of(journal.path_for(path))
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 class _Covered:

@@ -2,13 +2,14 @@
 
 import pytest
 
-from sessions import budget, checkpoint, kvc, upkeep
+from sessions import budget, checkpoint, journal, kvc, upkeep
 from sessions.errors import CheckpointError
 from sessions.fork import fork
 from sessions.identity import text_id
 from sessions.kvc import Reason
 from sessions.prefix_lookup import PrefixIndex, load
 from sessions.store import SessionStore
+from tests.sessions.deltas import append, fold, keeper_of, text_of, whole
 from tests.sessions.states import FINGERPRINT, TEXT, assert_same, make_state, save
 
 NOW = 1_779_364_800
@@ -110,6 +111,27 @@ def test_the_file_of_forks_counts_once_and_goes_with_the_last(store: SessionStor
     upkeep.set_pinned(store, saved.id, True)
     plan = budget.plan(store, 0)
     assert len(plan.victims) == 1 and plan.freed_bytes == 0 and not plan.is_enough
+
+
+def test_journals_count_and_go_with_their_states(store: SessionStore) -> None:
+    keeper = keeper_of(store)
+    fold(keeper, whole(5))
+    for n_tokens in (200, 400):
+        append(keeper, whole(n_tokens))
+    keeper.close()
+    checkpoint_bytes = keeper.path.stat().st_size
+    journal_bytes = journal.path_for(keeper.path).stat().st_size
+    assert journal_bytes > 2 * checkpoint_bytes
+    plan = budget.plan(store, checkpoint_bytes + journal_bytes)
+    assert plan.total_bytes == checkpoint_bytes + journal_bytes and plan.victims == ()
+    plan = budget.plan(store, checkpoint_bytes + journal_bytes - 1)
+    assert [entry.n_bytes for entry in plan.victims] == [plan.total_bytes]
+    assert plan.is_enough and plan.freed_bytes == plan.total_bytes
+    freed = budget.carry_out(store, plan.victims, lambda _, why: pytest.fail(why))
+    left = sum(p.stat().st_size for p in store.folder.glob("*.kv*") if p.suffix != ".meta")
+    assert freed == checkpoint_bytes + journal_bytes - left
+    assert left < 4 * len(text_of(whole(400).tokens))
+    assert store.list()[0].tokens == 400  # what the journal said is kept as text
 
 
 def test_opened_after_the_plan_is_left_alone_and_told(store: SessionStore) -> None:
