@@ -43,6 +43,7 @@ def edit(text: str, environment: Mapping[str, str] = os.environ) -> str:
         UsageError: the editor cannot be run, ended with an error, or left no text.
     """
     command = editor_command(environment)
+    name = one_line(Path(command[0]).name, 40)
     with tempfile.TemporaryDirectory(prefix="ds4-agent-") as folder:  # made with mode 0700
         path = Path(folder) / "message.md"
         path.write_text(text, encoding="utf-8", errors="replace")
@@ -51,10 +52,10 @@ def edit(text: str, environment: Mapping[str, str] = os.environ) -> str:
                 done = subprocess.run([*command, str(path)], env=dict(environment), check=False)
         except OSError as error:
             raise UsageError(
-                f"cannot run {one_line(command[0])}: {error.strerror}", "Set EDITOR to another one."
+                f"cannot run {name}: {error.strerror}", "Set EDITOR to another one."
             ) from error
         if done.returncode:
-            raise UsageError(f"{one_line(command[0])} ended with {done.returncode}; nothing taken")
+            raise UsageError(f"{name} ended with {done.returncode}; nothing taken")
         try:
             edited = path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:

@@ -209,7 +209,7 @@ class ScreenCommands(App[int]):
         return Composer(suggestions, Completer(self._commands, files), InputHistory())
 
     def on_composer_hint(self, event: Composer.Hint) -> None:
-        self.show_hint(event.text)
+        self.show_hint(event.text, 4.0)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         if isinstance(event.option_list, Suggestions):

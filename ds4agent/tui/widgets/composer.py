@@ -1,5 +1,6 @@
 """Where the person types. Always usable: what is sent while the model is busy is queued."""
 
+import contextlib
 import threading
 from functools import partial
 
@@ -353,12 +354,14 @@ class Composer(TextArea):
     def _edit_outside(self) -> None:
         from ds4agent.tui.external_editor import edit  # few need it, and the first paint never
 
-        try:
-            with self.app.suspend():
+        said, text = "no editor works here", None
+        with contextlib.suppress(SuspendNotSupported), self.app.suspend():
+            try:  # in here: what leaves the block as an exception leaves the screen suspended
                 text = edit(self.whole_text)
-        except (UsageError, SuspendNotSupported) as refused:
-            said = explain(refused) if isinstance(refused, UsageError) else "no editor works here"
-            self.post_message(self.Hint(one_line(said)))
-            return
+            except UsageError as refused:
+                said = explain(refused)
         self.app.refresh(layout=True)
-        self.set_text(printable(text))
+        if text is None:
+            self.post_message(self.Hint(one_line(said)))
+        else:
+            self.set_text(text)
