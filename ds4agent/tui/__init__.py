@@ -3,9 +3,9 @@
 Read in this order: ``app`` (composition and keys), ``feed`` (worker queue to event batches),
 ``controller`` (events to widget calls), ``own_commands`` (what the screen does by itself: help,
 copy, export, colours, settings), ``slash`` and ``keys``, then the files of ``widgets``. Behind the
-composer stand ``completion`` with ``file_index`` and ``fuzzy``, ``input_history``, ``paste`` and
-``external_editor``. ``plain`` cleans untrusted text, ``clipboard`` and ``notify`` talk to the
-terminal, ``markdown``, ``theme`` and ``app.tcss`` are the looks.
+composer stand ``completion`` with ``file_index`` and ``fuzzy``, ``input_history``, ``paste``,
+``external_editor`` and ``own_shell``. ``plain`` cleans untrusted text, ``clipboard`` and ``notify``
+talk to the terminal, ``markdown``, ``theme`` and ``app.tcss`` are the looks.
 """
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "markdown",
     "notify",
     "own_commands",
+    "own_shell",
     "paste",
     "plain",
     "slash",

@@ -118,6 +118,7 @@ class AgentApp(ScreenCommands):
         if os.isatty(0):
             self.action_quit_now()
             return
+        self.stop_own_command()
         self._worker.send(Quit())
         self._worker.join(_CLOSE_WAIT_S)
         os._exit(128 + signal.SIGHUP)
@@ -155,6 +156,9 @@ class AgentApp(ScreenCommands):
     # --- the composer ----------------------------------------------------------------------------
 
     async def on_composer_submitted(self, event: Composer.Submitted) -> None:
+        if event.text.startswith("!"):
+            await self.run_own_command(self._composer.take())
+            return
         if not event.text.startswith("/"):
             self._worker.send(Submit(self._composer.take().strip()))
             self._transcript.follow()
@@ -237,6 +241,8 @@ class AgentApp(ScreenCommands):
         if selected:
             self.copy_to_clipboard(selected)
             self.screen.clear_selection()
+        elif self.stop_own_command():
+            pass
         elif self.controller.is_running and not self._is_quitting:
             self._worker.interrupt()
         elif self._composer.text:
@@ -263,13 +269,16 @@ class AgentApp(ScreenCommands):
             self.exit(1 if self.controller.has_failed else 0)
             return
         self._is_quitting = True
+        self.stop_own_command()
         is_loading = self.controller.phase is Phase.LOADING
         doing = "stopping to load" if is_loading else "saving"
         self._show_hint(f"{doing} · quit again to leave at once")
         self._worker.send(Quit())
 
     def action_interrupt(self) -> None:
-        if self.controller.is_running:
+        if self.stop_own_command():
+            pass
+        elif self.controller.is_running:
             self._worker.interrupt()
         elif not self._composer.has_focus:
             self._composer.focus()

@@ -8,6 +8,7 @@ KEYS = (
     ("Tab", "take the suggestion: a command, its argument, a file behind @"),
     ("Ctrl+R", "search in what was sent"),
     ("Ctrl+G", "write in $EDITOR"),
+    ("! command", "run it in your own shell; !! puts its output into the message"),
     ("Esc", "interrupt, or close a list"),
     ("Ctrl+C", "copy the selection, else interrupt, else clear, else quit (twice)"),
     ("Ctrl+D", "save and quit, in an empty composer"),

@@ -5,9 +5,11 @@ from a slash command or from a key. What only some of them need is imported when
 for, so that the first paint does not wait for it.
 """
 
+import contextlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import App
@@ -46,6 +48,9 @@ from ds4agent.tui.widgets.session_picker import SessionPicker
 from ds4agent.tui.widgets.status_line import StatusLine
 from ds4agent.tui.widgets.suggestions import Suggestions
 
+if TYPE_CHECKING:
+    from ds4agent.tui.own_shell import OwnShell, ShellResult
+
 AT_ONCE = ("theme", "motion", "mouse", "notify", "notify_after")  # settings that hold at once
 
 
@@ -69,6 +74,7 @@ class ScreenCommands(App[int]):
         self.config = config or Config()
         self.record = Record()
         self.has_mouse = self.config.mouse
+        self._shell: OwnShell | None = None
         self.notifier = Notifier(self._write_sequence, "auto", 0.0)
         for name in AT_ONCE:
             self._use(self.config, name)
@@ -214,6 +220,36 @@ class ScreenCommands(App[int]):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         if isinstance(event.option_list, Suggestions):
             self._main_composer.take_suggestion()
+
+    # --- the person's own shell ------------------------------------------------------------------
+
+    async def run_own_command(self, line: str) -> None:
+        """Run what stands behind "!"; "!!" also puts the output into the composer."""
+        from ds4agent.tui.own_shell import OwnShell
+
+        self._shell = self._shell or OwnShell()
+        if self._shell.is_running:
+            await self._say("One command at a time: Esc ends the one that runs.", "warning")
+            return
+        attaches = line.startswith("!!")
+        command = line.lstrip("!").strip()
+        if command:
+            self.show_hint(f"running {one_line(command)[:40]} · Esc ends it", 0.0)
+            self._shell.run(command, self._folder, partial(self._own_command_done, attaches))
+
+    def _own_command_done(self, attaches: bool, result: "ShellResult") -> None:
+        with contextlib.suppress(RuntimeError):  # the screen was closed meanwhile
+            self.call_from_thread(self._own_command_ended, attaches, result)
+
+    async def _own_command_ended(self, attaches: bool, result: "ShellResult") -> None:
+        self.show_hint("", 0.0)
+        await self._say(result.text)
+        if attaches:
+            self._main_composer.attach(result.text)
+
+    def stop_own_command(self) -> bool:
+        """End the person's running command; False when there is none."""
+        return self._shell is not None and self._shell.stop()
 
     # --- queue, rules, conversations -------------------------------------------------------------
 

@@ -82,7 +82,7 @@ class Composer(TextArea):
             soft_wrap=True,
             compact=True,
             highlight_cursor_line=False,
-            placeholder="Ask for something, @ for files, / for commands",
+            placeholder="Ask for something, @ for files, / for commands, ! for your shell",
         )
         self.cursor_blink = False  # a blinking cursor is a timer that never stops
         self.has_queue = False  # set by the screen: is there a message to take back?
@@ -318,6 +318,13 @@ class Composer(TextArea):
         text = self._pastes.fold(printable(event.text))
         if result := self._replace_via_keyboard(text, *self.selection):
             self.move_cursor(result.end_location)
+
+    def attach(self, text: str) -> None:
+        """Put a text at the end, folded when it is large, with the cursor behind it."""
+        start = self.document.end
+        gap = "\n" if self.text and not self.text.endswith("\n") else ""
+        self.insert(f"{gap}{self._pastes.fold(printable(text))}\n", start)
+        self.move_cursor(self.document.end)
 
     @property
     def has_mark_at_cursor(self) -> bool:
