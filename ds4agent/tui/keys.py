@@ -1,4 +1,4 @@
-"""The keys as the help shows them. A test presses each of them."""
+"""The keys as the help shows them."""
 
 KEYS = (
     ("Enter", "send; while the model is busy: queue"),

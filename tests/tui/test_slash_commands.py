@@ -14,7 +14,24 @@ from ds4agent.events import (
     Usage,
 )
 from ds4agent.extensions.markdown_commands import read_commands
-from ds4agent.requests import ListSessions, Load, Mode, New, Quit, Save, SetMode, Submit
+from ds4agent.requests import (
+    Compact,
+    EditPermissions,
+    Fork,
+    ListSessions,
+    Load,
+    Mode,
+    New,
+    Quit,
+    Redo,
+    Rewind,
+    Save,
+    SetMode,
+    ShowDiff,
+    Submit,
+    Trust,
+    Undo,
+)
 from ds4agent.tui.keys import KEYS
 from ds4agent.tui.slash import interpret
 from ds4agent.tui.theme import theme_name
@@ -40,23 +57,47 @@ def summary(letter: str, title: str, **changes) -> SessionSummary:
     return SessionSummary(**(values | changes))
 
 
-@pytest.mark.parametrize(
-    ("typed", "command"),
-    [
-        ("/save", Save()),
-        ("/load ab12", Load("ab12")),
-        ("/switch ab12", Load("ab12")),
-        ("/list", ListSessions()),
-        ("/new", New()),
-        ("/mode plan", SetMode(Mode.PLAN)),
-        ("/quit", Quit()),
-    ],
-)
-async def test_command_sends_what_it_stands_for(open_screen, typed, command):
+# One line of each command, and what it asks of the worker or shows by itself.
+EACH = {
+    "help": ("/help", "Esc closes"),
+    "save": ("/save", Save()),
+    "load": ("/load ab12 copy", Load("ab12", "copy")),
+    "fork": ("/fork other way", Fork("other way")),
+    "rewind": ("/rewind 2 files", Rewind(2, with_files=True)),
+    "list": ("/resume", ListSessions()),
+    "new": ("/new", New()),
+    "mode": ("/mode auto", SetMode(Mode.AUTO)),
+    "undo": ("/undo", Undo()),
+    "redo": ("/redo", Redo()),
+    "diff": ("/diff all", ShowDiff(True)),
+    "compact": ("/compact the plan", Compact("the plan")),
+    "permissions": ("/permissions deny bash(rm *)", EditPermissions("deny", "bash(rm *)")),
+    "copy": ("/copy", "no answer to copy"),
+    "export": ("/export", "nothing to export"),
+    "settings": ("/settings", "Enter changes"),
+    "theme": ("/theme", "The theme is auto"),
+    "mouse": ("/mouse off", "belongs to the terminal"),
+    "trust": ("/trust no", Trust(False)),
+    "quit": ("/exit", Quit()),
+}
+
+
+def test_each_command_has_a_line_here():
+    assert set(EACH) == {entry.name for entry in COMMANDS}
+
+
+@pytest.mark.parametrize("name", EACH)
+async def test_each_command_does_what_it_says(open_screen, name):
+    typed, expected = EACH[name]
     async with open_screen() as (app, worker, pilot):
         app.query_one(Composer).set_text(typed)
         await pilot.press("enter")
-        await until(pilot, lambda: worker.commands == [command])
+        if isinstance(expected, str):
+            await until_shown(pilot, expected)
+            assert worker.commands == []
+        else:
+            await until(pilot, lambda: worker.commands == [expected])
+        assert app.screen_stack[0].query_one(Composer).text == ""
 
 
 async def test_help_lists_every_command_and_key(open_screen):
