@@ -286,6 +286,14 @@ class SessionPreview:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionsFound:
+    """The saved conversations that have all of these words in their text or in what is known."""
+
+    words: str
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ModeChanged:
     """Another approval mode holds from the next call on."""
 
@@ -383,6 +391,7 @@ Event = (
     | Saved
     | SessionList
     | SessionPreview
+    | SessionsFound
     | ModeChanged
     | PermissionList
     | Compacted

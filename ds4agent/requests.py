@@ -89,6 +89,13 @@ class PreviewSession:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchSessions:
+    """Ask for ``SessionsFound``."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class SetMode:
     """Change how much happens without asking."""
 
@@ -157,6 +164,7 @@ Command = (
     | New
     | ListSessions
     | PreviewSession
+    | SearchSessions
     | SetMode
     | EditPermissions
     | Compact

@@ -15,6 +15,7 @@ from sessions.locks import folder_lock
 from sessions.record import SessionRecord
 from sessions.safe_file import plain_errors, staged
 from sessions.store import SessionStore
+from sessions.whole_text import whole_text
 
 _SNIPPET_BYTES = 40  # of text around a hit, on each side
 
@@ -154,8 +155,7 @@ def search(store: SessionStore, words: str) -> Iterator[Hit]:
             yield Hit(record, "")
             continue
         try:
-            with plain_errors("read it", record.path), checkpoint.opened(record.path) as opened:
-                text = opened.text().decode("utf-8", "replace")
+            text = whole_text(record.path).decode("utf-8", "replace")
         except CheckpointError:
             continue  # deleted meanwhile, or it became unreadable: a list tells that
         lower = text.casefold()

@@ -35,6 +35,7 @@ from ds4agent.requests import (
     Redo,
     Rewind,
     Save,
+    SearchSessions,
     SetMode,
     ShowDiff,
     Submit,
@@ -105,7 +106,9 @@ class Mailbox:
                     self._trust = command
                 case Trust():
                     self._defer(command)
-                case Save() | ListSessions() | PreviewSession() | EditPermissions() | Compact():
+                case Save() | ListSessions() | EditPermissions() | Compact():
+                    self._defer(command)
+                case PreviewSession() | SearchSessions():
                     self._defer(command)
                 case Quit():
                     self._is_quitting = True
@@ -223,11 +226,11 @@ class Mailbox:
                 if not self._changed.wait(idle_s):
                     return None
 
-    def next_look(self) -> ListSessions | PreviewSession | None:
+    def next_look(self) -> ListSessions | PreviewSession | SearchSessions | None:
         """Return what was asked for meanwhile that a running turn is no obstacle to."""
         with self._changed:
             for command in self._inbox if self._state is _State.BUSY else ():
-                if isinstance(command, ListSessions | PreviewSession):
+                if isinstance(command, ListSessions | PreviewSession | SearchSessions):
                     self._inbox.remove(command)
                     return command
             return None

@@ -1,12 +1,17 @@
-"""The end of a saved conversation as text, for a list to show. Reads the file, not the state."""
+"""What a list of saved conversations asks: the end of one as text, and those with some words.
+
+Only texts are read, no states.
+"""
 
 import re
 
 from ds4agent.agent.telling import told
-from ds4agent.events import SessionPreview
+from ds4agent.events import SessionPreview, SessionsFound
 from ds4agent.plain import plain
+from ds4agent.requests import PreviewSession, SearchSessions
 from sessions.errors import CheckpointError
 from sessions.store import SessionStore
+from sessions.upkeep import search
 from sessions.whole_text import whole_text
 
 _MOST_CHARS = 3000  # of the end; a list has room for some lines
@@ -15,6 +20,16 @@ _ROLES = {"user": "You", "assistant": "Assistant", "system": "", "tool": "Tool"}
 # Control tokens as they are spelled in the text: ChatML's with its role, DeepSeek's.
 _CHATML = re.compile(r"<\|im_start\|>(\w+)\n?|<\|im_end\|>\n?")
 _DEEPSEEK = re.compile(r"<[|｜](?:\w+▁)*(User|Assistant|[^<>|｜]{1,40})[|｜]>")
+
+
+def looked_up(
+    store: SessionStore | None, command: PreviewSession | SearchSessions
+) -> SessionPreview | SessionsFound:
+    """Answer what a list asks."""
+    if isinstance(command, PreviewSession):
+        return session_preview(store, command.id)
+    hits = search(store, command.words) if store is not None else ()
+    return SessionsFound(command.words, tuple(hit.record.id for hit in hits))
 
 
 def session_preview(store: SessionStore | None, session_id: str) -> SessionPreview:

@@ -80,7 +80,7 @@ from ds4agent.agent.mentions import expand
 from ds4agent.agent.meter import file_reporter, load_reporter, prefill_reporter
 from ds4agent.agent.project import UntrustedProject
 from ds4agent.agent.prompt import system_text
-from ds4agent.agent.session_preview import session_preview
+from ds4agent.agent.session_preview import looked_up
 from ds4agent.agent.saver import IDLE_S, Saver
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.agent.telling import told
@@ -107,7 +107,6 @@ from ds4agent.requests import (
     ListSessions,
     Load,
     Mode,
-    PreviewSession,
     New,
     Quit,
     Redo,
@@ -245,8 +244,6 @@ class AgentWorker:
             case New():
                 self._new()
             case ListSessions():
-            case PreviewSession(session_id):
-                self._stream.emit(session_preview(self._store, session_id))
                 self._list()
             case Undo() | Redo() | ShowDiff():
                 self._files.obey(command)
@@ -256,6 +253,8 @@ class AgentWorker:
             case Trust():
                 self._trust.obey(command)
             case EditPermissions(action, rule):
+            case _:  # what a list of conversations asks
+                self._stream.emit(looked_up(self._store, command))
                 self._edit_permissions(action, rule)
 
     # --- opening ------------------------------------------------------------------------------

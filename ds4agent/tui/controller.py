@@ -29,6 +29,7 @@ from ds4agent.events import (
     Saved,
     SessionList,
     SessionPreview,
+    SessionsFound,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -145,6 +146,8 @@ class Controller:
                 await self._app.folder_is_trusted()
             case SessionPreview():
                 self._app.show_preview(event)
+            case SessionsFound():
+                self._app.show_found(event)
             case SessionList():
                 self._pick_session(event)
             case Compacted():

@@ -19,9 +19,9 @@ from textual.widgets import OptionList
 from ds4agent.commands import CommandTable
 from ds4agent.config import Config
 from ds4agent.errors import UsageError, explain
-from ds4agent.events import PermissionEntry, SessionPreview
+from ds4agent.events import PermissionEntry, SessionPreview, SessionsFound
 from ds4agent.record.record import Record
-from ds4agent.requests import EditPermissions, PreviewSession, TakeBackQueued
+from ds4agent.requests import EditPermissions, PreviewSession, SearchSessions, TakeBackQueued
 from ds4agent.screen_requests import (
     Copy,
     Export,
@@ -281,6 +281,14 @@ class ScreenCommands(App[int]):
 
     def on_session_picker_preview_wanted(self, event: SessionPicker.PreviewWanted) -> None:
         self._worker.send(PreviewSession(event.session_id))
+
+    def on_session_picker_search_wanted(self, event: SessionPicker.SearchWanted) -> None:
+        self._worker.send(SearchSessions(event.words))
+
+    def show_found(self, event: SessionsFound) -> None:
+        """Show what a search found in the list that asked for it."""
+        if isinstance(self.screen, SessionPicker):
+            self.screen.show_found(event.words, event.ids)
 
     def show_preview(self, event: SessionPreview) -> None:
         """Show the end of a conversation in the list that asked for it."""

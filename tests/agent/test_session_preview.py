@@ -7,8 +7,8 @@ import pytest
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.agent.session_preview import readable_end
-from ds4agent.events import QueueChanged, SessionPreview
-from ds4agent.requests import Mode, PreviewSession, Submit, TakeBackQueued
+from ds4agent.events import QueueChanged, SessionPreview, SessionsFound
+from ds4agent.requests import Mode, PreviewSession, SearchSessions, Submit, TakeBackQueued
 from tests.agent.test_worker import REPLIES
 
 DEEPSEEK = (
@@ -33,6 +33,16 @@ def test_preview_of_what_is_not_there_says_so(open_rig, tmp_path) -> None:
     rig.ready()
     rig.send(PreviewSession("ab" * 20))
     assert "no saved session" in rig.wait(SessionPreview).text
+
+
+def test_search_finds_by_what_was_said(open_rig, tmp_path) -> None:
+    rig = open_rig(REPLIES, store_folder=tmp_path / "kv")
+    rig.ready()
+    end = rig.turn("what is in notes.txt?")
+    rig.send(SearchSessions("READ alpha"))
+    assert rig.wait(SessionsFound) == SessionsFound("READ alpha", (end.session_id,))
+    rig.send(SearchSessions("zebra"))
+    assert rig.wait(SessionsFound).ids == ()
 
 
 def test_readable_end_names_the_roles_and_is_short() -> None:

@@ -11,9 +11,10 @@ from ds4agent.events import (
     QueueChanged,
     SessionList,
     SessionPreview,
+    SessionsFound,
     TurnStarted,
 )
-from ds4agent.requests import EditPermissions, PreviewSession, TakeBackQueued
+from ds4agent.requests import EditPermissions, Load, PreviewSession, SearchSessions, TakeBackQueued
 from ds4agent.tui.widgets.composer import Composer
 from ds4agent.tui.widgets.permission_screen import PermissionScreen
 from ds4agent.tui.widgets.queue_preview import QueuePreview
@@ -51,6 +52,21 @@ async def test_picker_shows_the_end_of_what_is_highlighted(open_screen):
         await pilot.press("up")  # known already
         await until_shown(pilot, "late")
         assert len(worker.commands) == 2
+
+
+async def test_picker_also_finds_by_what_was_said(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        worker.emit(SessionList((summary("a", "Apples"), summary("b", "Pears"))))
+        await until_shown(pilot, "Apples")
+        await pilot.press(*"lexer")
+        await until_shown(pilot, "Nothing saved that matches")
+        await until(pilot, lambda: SearchSessions("lexer") in worker.commands)
+        worker.emit(SessionsFound("lex", ("a" * 40,)))  # of words that are no longer there
+        worker.emit(SessionsFound("lexer", ("b" * 40,)))
+        await until_shown(pilot, "Pears")
+        assert "Apples" not in text(app)
+        await pilot.press("enter")
+        await until(pilot, lambda: Load("b" * 40) in worker.commands)
 
 
 async def test_title_is_in_the_frame_and_follows_the_conversation(open_screen):

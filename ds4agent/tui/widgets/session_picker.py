@@ -25,6 +25,8 @@ _FOLDER_CELLS = 24
 _NUMBER_CELLS = 32  # age, tokens, size, and the gaps
 
 
+_SEARCH_FROM = 3  # characters
+_SEARCH_AFTER_S = 0.4  # reading all texts is for words that stand for a moment
 _PREVIEW_AFTER_S = 0.15  # a person who runs through the list wants no preview of each
 
 
@@ -38,6 +40,13 @@ class SessionPicker(ModalScreen[str | None]):
             super().__init__()
             self.session_id = session_id
 
+    class SearchWanted(Message):
+        """Conversations with these words in their text should be shown as well."""
+
+        def __init__(self, words: str) -> None:
+            super().__init__()
+            self.words = words
+
     def __init__(self, sessions: Sequence[SessionSummary], current_id: str = "") -> None:
         super().__init__()
         self._sessions = tuple(sessions)
@@ -45,11 +54,13 @@ class SessionPicker(ModalScreen[str | None]):
         self._shown: list[SessionSummary] = []
         self._previews: dict[str, str] = {}
         self._timer: Timer | None = None
+        self._search_timer: Timer | None = None
+        self._found: tuple[str, frozenset[str]] = ("", frozenset())  # words, ids
 
     def compose(self) -> ComposeResult:
         with Vertical(id="picker"):
             yield Static("Saved conversations", id="picker-title", markup=False)
-            yield Input(id="picker-filter", placeholder="Type to filter by title, folder or id")
+            yield Input(id="picker-filter", placeholder="Type to search: title, folder, id, text")
             yield OptionList(id="picker-list", markup=False)
             yield Static("", id="picker-preview", markup=False)
             yield Static("", id="picker-note", markup=False)
@@ -76,6 +87,20 @@ class SessionPicker(ModalScreen[str | None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._filter(event.value)
+        if self._search_timer is not None:
+            self._search_timer.stop()
+        if len(event.value.strip()) >= _SEARCH_FROM:
+            ask = partial(self._ask_for_search, event.value)
+            self._search_timer = self.set_timer(_SEARCH_AFTER_S, ask)
+
+    def _ask_for_search(self, words: str) -> None:
+        self.post_message(self.SearchWanted(words))
+
+    def show_found(self, words: str, ids: Sequence[str]) -> None:
+        """Show what a search found, if its words are still those to look for."""
+        if words == self.query_one("#picker-filter", Input).value:
+            self._found = (words, frozenset(ids))
+            self._filter(words)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
@@ -146,7 +171,8 @@ class SessionPicker(ModalScreen[str | None]):
         self._shown = [
             session
             for session in self._sessions
-            if all(
+            if (self._found[0] == words and session.id in self._found[1])
+            or all(
                 word in f"{session.title} {session.cwd} {session.id}".casefold() for word in wanted
             )
         ]
