@@ -135,8 +135,7 @@ def _item(
     node: "Node", item: "Node", place: int, width: int, colours: "HighlightColours", depth: int
 ) -> list[Row]:
     if node.type == "ordered_list":
-        first = int(node.attrs.get("start", 1))
-        mark = f"{first + place}. "
+        mark = f"{item.info or place + 1}. "  # the number as it was written
     else:
         mark = "•◦▪"[min(depth, 2)] + " "
     indent = " " * len(mark)
