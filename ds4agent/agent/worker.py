@@ -253,9 +253,9 @@ class AgentWorker:
             case Trust():
                 self._trust.obey(command)
             case EditPermissions(action, rule):
+                self._edit_permissions(action, rule)
             case _:  # what a list of conversations asks
                 self._stream.emit(looked_up(self._store, command))
-                self._edit_permissions(action, rule)
 
     # --- opening ------------------------------------------------------------------------------
 
