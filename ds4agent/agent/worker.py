@@ -80,8 +80,8 @@ from ds4agent.agent.mentions import expand
 from ds4agent.agent.meter import file_reporter, load_reporter, prefill_reporter
 from ds4agent.agent.project import UntrustedProject
 from ds4agent.agent.prompt import system_text
-from ds4agent.agent.session_preview import looked_up
 from ds4agent.agent.saver import IDLE_S, Saver
+from ds4agent.agent.session_preview import looked_up
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.agent.telling import told
 from ds4agent.errors import Ds4Error
