@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-
 THEMES = ("auto", "dark", "light", "ansi", "high-contrast")
 
 
