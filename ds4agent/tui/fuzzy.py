@@ -20,12 +20,8 @@ def rank(query: str, text: str, name_start: int = 0) -> int | None:
     0: its last part (from ``name_start`` on) begins so, or the text, for a query with a slash;
     1: the last part has it; 2: the text has it; 3: its letters come in this order.
     """
-    if text.startswith(query, 0 if "/" in query else name_start):
-        return 0
-    found = text.rfind(query)
-    if found >= 0:
-        return 1 if found >= name_start else 2
-    return 3 if subsequence(query).search(text) else None
+    found = _rank_of_fitting(query, text, name_start)
+    return found if found < 3 or subsequence(query).search(text) else None
 
 
 def best(
@@ -35,13 +31,27 @@ def best(
     order: Callable[[Item], tuple],
     limit: int,
 ) -> list[Item]:
-    """Return the best fitting items; equally good ones by ``order``, smallest first."""
-    pattern = subsequence(query) if query else None
-    fitting = []
-    for number, item in enumerate(items):
+    """Return the best of items that all fit; equally good ones by ``order``, smallest first.
+
+    Only items of the ranks that are needed are put in order: a key must not wait for thousands.
+    """
+    ranks: list[list[Item]] = [[], [], [], []]
+    for item in items:
         text = text_of(item)
-        if pattern is not None and not pattern.search(text):
-            continue
-        found = rank(query, text, text.rstrip("/").rfind("/") + 1)
-        fitting.append((found, order(item), number, item))
-    return [item for *_, item in nsmallest(limit, fitting)]
+        name_start = text.rfind("/", 0, len(text) - 1) + 1
+        ranks[_rank_of_fitting(query, text, name_start)].append(item)
+    found: list[Item] = []
+    for same in ranks:
+        found += nsmallest(limit - len(found), same, key=order)
+        if len(found) == limit:
+            break
+    return found
+
+
+def _rank_of_fitting(query: str, text: str, name_start: int) -> int:
+    if text.startswith(query, 0 if "/" in query else name_start):
+        return 0
+    found = text.rfind(query)
+    if found < 0:
+        return 3
+    return 1 if found >= name_start else 2
