@@ -121,6 +121,7 @@ def _agent_settings(request: RunRequest, config: Config, *, with_project: bool) 
         system_prompt_extra="\n\n".join(extras),
         answer_schema=request.schema,
         auto_compact=config.auto_compact,
+        profile=config.profile,
         hooks=read_hooks(config.hooks, config.origin("hooks")),
         servers=read_servers(config.servers, config.origin("servers")),
         rules=config.rules(),

@@ -59,7 +59,7 @@ class Toolbox:
         self.todo = TodoTool()
         self._undo = undo
         self._jobs: Jobs | None = None
-        seen = SeenFiles()
+        self.seen = seen = SeenFiles()
         read = ReadTool(self.workspace, seen, max_result_bytes)
         tools: list[Tool] = [
             read,

@@ -7,16 +7,18 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from ds4agent.agent.answer_form import AnswerForm
+from ds4agent.agent.answer_form import ReplyForms
 from ds4agent.agent.conversation import Conversation
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.guards import RepetitionWatch
 from ds4agent.agent.meter import Meter
+from ds4agent.agent.profiles.guide import ReplyForm
 from ds4agent.events import MalformedCall, ToolCallStarted
+from engine.chat.file_blocks import FileBlockParser
 from engine.chat.format import (
     CallArguments,
     CallComplete,
@@ -27,14 +29,19 @@ from engine.chat.format import (
     Text,
     Thinking,
     ToolCall,
+    ToolSpec,
 )
+from engine.chat.reply_rule import ReplyRule
 from engine.sampler import SamplingOptions
 from engine.state import Token
+from tools.write import WriteTool
 
 # Sampling once an answer has begun to repeat: both make the likeliest token lose sometimes.
 _SHAKEN_TEMPERATURE = 0.7
 _SHAKEN_PENALTY = 1.3
 _FENCE = re.compile(r"\A```\w*\s*|\s*```\Z")
+
+_numbers = itertools.count(1)
 
 
 class End(StrEnum):
@@ -59,10 +66,13 @@ class Answer:
     in_thinking: bool = False  # it ended inside unclosed thinking
 
 
+def new_call_id() -> str:
+    """Return the name of a call that no other has in this process."""
+    return f"call-{next(_numbers)}"
+
+
 class CallIds:
     """Names for calls, unique in this process."""
-
-    _numbers = itertools.count(1)
 
     def __init__(self) -> None:
         self._ids: dict[int, str] = {}
@@ -71,7 +81,7 @@ class CallIds:
         """Return the id of the answer's ``index``-th call, and whether it is new."""
         is_new = index not in self._ids
         if is_new:
-            self._ids[index] = f"call-{next(self._numbers)}"
+            self._ids[index] = new_call_id()
         return self._ids[index], is_new
 
 
@@ -85,13 +95,26 @@ class Answering:
         stream: EventStream,
         meter: Meter,
         answer_schema: dict[str, Any] | None = None,
+        understood: tuple[ToolSpec, ...] = (),
     ) -> None:
+        """Prepare answers.
+
+        Args:
+            conversation: what they continue.
+            sampling: how tokens are chosen.
+            stream: told as they come.
+            meter: counts them.
+            answer_schema: JSON schema that each answer is forced into.
+            understood: tools that may be called though the model is not told of them.
+        """
         self._conversation = conversation
         self._sampling = sampling
         self._stream = stream
         self._meter = meter
         self._parser: StreamParser | None = None
-        self._form = AnswerForm(answer_schema, conversation) if answer_schema is not None else None
+        self._understood = understood
+        self._schema = answer_schema
+        self._forms = ReplyForms(conversation)
 
     @property
     def in_thinking(self) -> bool:
@@ -105,20 +128,30 @@ class Answering:
         look_around: Callable[[], None],
         *,
         thinking: bool,
-        in_words: bool,
+        form: ReplyForm,
     ) -> Answer:
         """Sample one answer of at most ``max_tokens``; its tokens are then in the conversation.
 
         ``look_around`` is called between tokens. ``thinking``: how the answer was opened.
-        ``in_words``: it can't begin as a call, and nothing in it is one.
+        ``form``: what it must be.
         """
+        chat = self._conversation.chat
+        in_words = form.in_words
         tools = () if in_words else self._conversation.tools
-        form = self._form
-        parser = self._conversation.chat.parser(tools, thinking, is_forced=form is not None)
+        rule = form.rule
+        if self._schema is not None:
+            rule = ReplyRule(tuple(tools), answer_schema=self._schema)
+        is_forced = rule is not None
+        understood = tools if in_words or is_forced else (*tools, *self._understood)
+        parser = chat.parser(understood, thinking, is_forced=is_forced)
+        if form.has_files and self._schema is None:
+            parser = FileBlockParser(
+                parser, WriteTool.name, known=rule.files if rule is not None else ()
+            )
         self._parser = parser
-        # A form without tools has no calls, and JSON may begin as a call does.
-        grammar = form.start(tools, thinking) if form is not None else None
-        not_first = self._conversation.chat.call_beginnings() if in_words and not form else ()
+        # A rule without tools has no calls, and JSON may begin as a call does.
+        grammar = self._forms.start(replace(rule, thinking=thinking)) if rule is not None else None
+        not_first = chat.call_beginnings() if in_words and not is_forced else ()
         answer, ids, watch = Answer(), CallIds(), RepetitionWatch()
         options = self._sampling
         self._meter.begin_round(self._conversation.n_tokens)
@@ -166,7 +199,7 @@ class Answering:
         answer.in_thinking = parser.in_thinking
         for event in parser.finish(stopped=answer.has_stop_token):
             self._show(event, answer, ids)
-        is_plain = not (answer.calls or answer.malformed or in_words or form)
+        is_plain = not (answer.calls or answer.malformed or in_words or is_forced)
         if is_plain and answer.end is End.STOPPED:
             self._object_to_unknown_tool(answer)
         return answer

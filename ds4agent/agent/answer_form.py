@@ -3,40 +3,41 @@
 import json
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ds4agent.agent.conversation import Conversation
 from ds4agent.errors import UsageError
 from engine.chat.constrain import reply_grammar
-from engine.chat.format import ToolSpec
 from engine.chat.reply_rule import ReplyRule
 from engine.grammar import Grammar, GrammarCompiler, GrammarError, GrammarState, check_grammar
+from engine.tokenizer import Tokenizer
 
 # As DeepSeek V4 was trained to be told.
 _INSTRUCTION = (
     "## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n{schema}"
 )
 
+# One for each vocabulary that is loaded.
+_compilers: WeakKeyDictionary[Tokenizer, GrammarCompiler] = WeakKeyDictionary()
 
-class AnswerForm:
-    """Starts the grammar of each answer of one conversation."""
 
-    def __init__(self, schema: Any, conversation: Conversation) -> None:
-        """Remember what is wanted; the vocabulary is prepared at the first answer."""
-        self._schema = schema
+class ReplyForms:
+    """Starts the grammars of the answers of one conversation."""
+
+    def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
-        self._compiler: GrammarCompiler | None = None
 
-    def start(self, tools: tuple[ToolSpec, ...], thinking: bool) -> GrammarState:
-        """Return the grammar of one answer: it is JSON of the schema, or calls of these tools.
+    def start(self, rule: ReplyRule) -> GrammarState:
+        """Return the grammar of one answer. The first of a vocabulary takes about a second.
 
         Raises:
-            GrammarError: the schema, or that of a tool, can't be enforced.
+            GrammarError: a schema can't be enforced, or the chat format can't write this.
         """
         chat, tokenizer = self._conversation.chat, self._conversation.session.tokenizer
-        if self._compiler is None:
-            self._compiler = GrammarCompiler(tokenizer, chat.stop_ids)
-        rule = ReplyRule(tuple(tools), answer_schema=self._schema, thinking=thinking)
-        return self._compiler.start(reply_grammar(chat.name, tokenizer, rule))
+        compiler = _compilers.get(tokenizer)
+        if compiler is None:
+            compiler = _compilers[tokenizer] = GrammarCompiler(tokenizer, chat.stop_ids)
+        return compiler.start(reply_grammar(chat.name, tokenizer, rule))
 
 
 def read_schema(path: Path) -> dict[str, Any]:

@@ -1,14 +1,17 @@
 """Carrying out the calls of one answer: show, ask, run, tell."""
 
 import dataclasses
+import itertools
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ds4agent.agent.approval import ApprovalPolicy, rule_for
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.mailbox import Mailbox
+from ds4agent.agent.waiting import LeftWaiting
 from ds4agent.errors import ConfigError, explain
 from ds4agent.events import ApprovalNeeded, Notice, Phase, PhaseChanged, ToolCallReady, ToolFinished
 from ds4agent.extensions.hooks import Hooks
@@ -22,6 +25,7 @@ from tools.toolbox import Toolbox
 
 NOT_EXECUTED = "not executed: interrupted"
 _log = logging.getLogger(__name__)
+_unasked = itertools.count(1)  # names for calls that no model made
 REPEATED = "not executed: the same call was made before and nothing has changed since"
 
 
@@ -35,6 +39,8 @@ class CallOutcome:
     ok: bool
     changed: bool = False  # a file was changed
     refused: bool = False  # headless: nobody could be asked
+    diff: str = ""  # of the file that was changed
+    exit_code: int | None = None  # of a command
 
 
 class CallRunner:
@@ -55,6 +61,7 @@ class CallRunner:
         self._mailbox = mailbox
         self._stream = stream
         self._is_headless = is_headless
+        self.before_question: Callable[[], bool] = lambda: False  # True: it is kept on the disk
 
     def can_change(self, name: str) -> bool:
         """Tell whether a tool changes files by itself."""
@@ -66,8 +73,17 @@ class CallRunner:
         tool = self._toolbox.tools.get(name)
         return tool is not None and tool.access is Access.READ
 
-    def run(self, call_id: str, call: ToolCall) -> CallOutcome:
-        """Deal with one call. Whatever happens is a result for the model, never an exception."""
+    def run(self, call_id: str, call: ToolCall, *, is_asked_again: bool = False) -> CallOutcome:
+        """Deal with one call. Whatever happens is a result for the model, never an exception.
+
+        Args:
+            call_id: names it in events.
+            call: what the model wrote.
+            is_asked_again: nobody knows whether it ran before, so it never runs without a question.
+
+        Raises:
+            LeftWaiting: the program ends while the person is asked.
+        """
         tool = self._toolbox.tools.get(call.name)
         problem = ""
         preview = Preview(call.name)
@@ -83,7 +99,10 @@ class CallRunner:
             return self.skip(call_id, call, NOT_EXECUTED, is_shown=True)
         mode = self._mailbox.mode
         decision = self._policy.decide(call.name, tool.access, mode, preview.subject)
-        match decision.verdict:
+        verdict = decision.verdict
+        if is_asked_again and verdict is Verdict.ALLOW:
+            verdict = Verdict.ASK
+        match verdict:
             case Verdict.DENY if mode is Mode.PLAN and tool.access is not Access.READ:
                 return self._refuse(call_id, call, _not_in(mode))
             case Verdict.DENY:
@@ -97,6 +116,23 @@ class CallRunner:
                 if refusal:
                     return self._refuse(call_id, call, refusal)
         return self._execute(call_id, call, tool.access, title, preview.subject)
+
+    def run_unasked(self, name: str, arguments: dict[str, Any]) -> CallOutcome | None:
+        """Run a call that the model did not make; None when a person would have to allow it and
+        nobody is there, or when it is forbidden."""
+        call = ToolCall(name, arguments, "")
+        tool = self._toolbox.tools.get(name)
+        if tool is None or self._mailbox.cancel.is_set():
+            return None
+        try:
+            subject = self._toolbox.preview(call.name, call.arguments).subject
+        except ToolError:
+            return None
+        decision = self._policy.decide(call.name, tool.access, self._mailbox.mode, subject)
+        is_asked = decision.verdict is Verdict.ASK and not self._is_headless
+        if decision.verdict is not Verdict.ALLOW and not is_asked:
+            return None
+        return self.run(f"unasked-{next(_unasked)}", call)
 
     def skip(
         self, call_id: str, call: ToolCall, reason: str, *, is_shown: bool = False
@@ -115,8 +151,11 @@ class CallRunner:
         question = ApprovalNeeded(
             call_id, call.name, title, preview.detail, preview.diff, preview.risky, str(rule)
         )
+        is_kept = self.before_question()
         answer = self._mailbox.ask(question)
         if answer is None:
+            if is_kept and self._mailbox.is_quitting:
+                raise LeftWaiting
             return NOT_EXECUTED
         _log.info(
             "%s by the person%s: %s",
@@ -161,6 +200,8 @@ class CallRunner:
             result.text,
             result.ok,
             changed=result.ok and access is Access.WRITE,
+            diff=result.diff if result.ok else "",
+            exit_code=result.exit_code,
         )
 
     def _refuse(

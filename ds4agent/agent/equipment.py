@@ -4,10 +4,17 @@ import threading
 from collections.abc import Callable
 
 from ds4agent.agent.approval import ApprovalPolicy
-from ds4agent.agent.prompt import is_small, tool_specs
+from ds4agent.agent.calls import CallRunner
+from ds4agent.agent.event_stream import EventStream
+from ds4agent.agent.mailbox import Mailbox
+from ds4agent.agent.profiles.choose import choose
+from ds4agent.agent.profiles.guide import Guide, Surroundings
+from ds4agent.agent.prompt import tool_specs
 from ds4agent.agent.settings import AgentSettings
+from ds4agent.events import Notice
 from ds4agent.extensions.hooks import Hooks
 from ds4agent.extensions.mcp_client import McpServers
+from ds4agent.requests import Mode
 from engine.chat.format import ToolSpec
 from engine.state import ModelInfo
 from tools.sandbox.probe import open_sandbox
@@ -54,14 +61,31 @@ class Equipment:
         self._of_servers, problems = self._servers.start(cancel)
         for problem in problems:
             warn(problem)
-        self.has_small_model = is_small(model.n_params)
+        self.profile = choose(model, settings.profile)
         self.toolbox = self._open_toolbox()
-        self.specs: tuple[ToolSpec, ...] = tool_specs(self.toolbox.tools.values(), model.n_params)
+        self.specs = self._specs(self.profile.tools)
+        self.understood = self._specs(self.profile.understood)  # though the model is not told
+
+    def _specs(self, names: tuple[str, ...] | None) -> tuple[ToolSpec, ...]:
+        tools = self.toolbox.tools.values()
+        return tool_specs(tools, names, offers_limits=self.profile.offers_limits)
 
     def renew(self) -> None:
         """Forget what the model has read of which file: that belongs to another conversation."""
         self.toolbox.close()
         self.toolbox = self._open_toolbox()
+
+    def guide(self, calls: CallRunner, mailbox: Mailbox, stream: EventStream, ctx: int) -> Guide:
+        """Return what leads one turn; ``ctx`` is the length of the context in tokens."""
+        around = Surroundings(
+            toolbox=self.toolbox,
+            specs=self.specs,
+            ctx=ctx,
+            may_change=lambda: mailbox.mode is not Mode.PLAN,
+            run=calls.run_unasked,
+            warn=lambda line: stream.emit(Notice(line, "warning")),
+        )
+        return self.profile.guide(around)
 
     def close(self) -> None:
         """End servers and release the workspace."""

@@ -6,7 +6,6 @@ from typing import Any
 
 REPEATED_CALLS = 3  # same call, same result: the model is told; once more: the turn ends
 REPEATED_IN_TURN = 6  # the same even though files changed in between: once more ends the turn
-SMALL_MODEL_ROUNDS = 10  # of tool calls: what it has not done by then, it will undo
 MALFORMED_IN_A_ROW = 3  # then the turn ends
 
 _CHECK_EVERY = 32  # tokens

@@ -13,22 +13,20 @@ A message that leaves less is not accepted.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ds4agent.agent.answer import Answer, Answering, End
+from ds4agent.agent import limits
+from ds4agent.agent.answer import Answer, Answering, End, new_call_id
 from ds4agent.agent.calls import NOT_EXECUTED, REPEATED, CallOutcome, CallRunner
 from ds4agent.agent.compaction import is_full
 from ds4agent.agent.conversation import Conversation
+from ds4agent.agent.equipment import Equipment
 from ds4agent.agent.event_stream import EventStream
-from ds4agent.agent.guards import (
-    MALFORMED_IN_A_ROW,
-    REPEATED_CALLS,
-    SMALL_MODEL_ROUNDS,
-    CallHistory,
-)
+from ds4agent.agent.fitting import fitting, shortened
+from ds4agent.agent.guards import MALFORMED_IN_A_ROW, REPEATED_CALLS, CallHistory
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.agent.meter import Meter, prefill_reporter
-from ds4agent.agent.nudges import nudge
-from ds4agent.agent.prompt import reminder
+from ds4agent.agent.profiles.guide import GO_ON, IN_WORDS, ReplyForm
 from ds4agent.agent.settings import AgentSettings
+from ds4agent.agent.waiting import LeftWaiting, Result, Waiting, told_of
 from ds4agent.events import (
     MessageDelivered,
     Notice,
@@ -38,11 +36,7 @@ from ds4agent.events import (
     TurnStarted,
     Usage,
 )
-from ds4agent.requests import Mode
-from engine.chat.format import AssistantClose, AssistantOpen, Item, ToolResults, User
-
-_RESULT_HEAD = 400  # characters of a result that survive an interrupt: the person waits
-_CALL_ERROR = "tool_call"  # the name under which the model is told of a call it wrote wrongly
+from engine.chat.format import AssistantClose, AssistantOpen, CallMalformed, Item, ToolResults, User
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +56,10 @@ class _Stop:
     error: str
 
 
+_INTERRUPTED = _Stop(Outcome.INTERRUPTED, "interrupted")
+_DONE = _Stop(Outcome.DONE, "")
+
+
 class Turn:
     """Runs one turn of a conversation. Made anew for each."""
 
@@ -74,10 +72,10 @@ class Turn:
         stream: EventStream,
         look_around: Callable[[], None] = lambda: None,
         make_room: Callable[[bool], bool] | None = None,
-        attach: Callable[[str], str] = lambda text: text,
         *,
         keep_results: Callable[[], None] = lambda: None,
-        is_small: bool = False,
+        keep_waiting: Callable[[Waiting], bool] = lambda waiting: False,
+        equipment: Equipment,
     ) -> None:
         """Prepare a turn.
 
@@ -93,9 +91,9 @@ class Turn:
                 turn ends when the context is full.
             keep_results: called when the model has read results, before it goes on: brings them to
                 the disk.
-            attach: adds to a message what it mentions.
-            is_small: help the model along: the task is repeated after each result, and a call that
-                was made before ends the tools: the model is made to answer.
+            keep_waiting: called before the person is asked about a call: brings the answer that
+                made it to the disk; returns whether it is there.
+            equipment: its profile says how the model is led.
         """
         self._conversation = conversation
         self._calls = calls
@@ -104,22 +102,27 @@ class Turn:
         self._stream = stream
         self._look_around = look_around
         self._make_room = make_room
-        self._attach = attach
         self._keep_results = keep_results
+        self._keep_waiting = keep_waiting
         self._thinking = settings.thinking and conversation.chat.can_think
         self._meter = Meter(stream)
+        self._profile = equipment.profile
+        ctx = conversation.session.ctx
+        self._guide = equipment.guide(calls, mailbox, stream, ctx)
         self._answering = Answering(
-            conversation, settings.sampling, stream, self._meter, settings.answer_schema
+            conversation,
+            settings.sampling,
+            stream,
+            self._meter,
+            settings.answer_schema,
+            equipment.understood,
         )
         self._history = CallHistory()
         self._n_malformed = 0  # in a row
-        self._is_small = is_small
         self._was_nudged = False
-        self._has_changed = False  # a file was changed, or a command run
-        self._reminder = ""
+        self._added = ""  # what follows the next results
         self._has_open_answer = False
         self._is_open_thinking = False
-        ctx = conversation.session.ctx
         self._closing_reserve = max(48, min(160, ctx // 16))
         self._answer_reserve = self._closing_reserve + max(32, min(512, ctx // 16))
 
@@ -130,12 +133,13 @@ class Turn:
         """
         self._stream.emit(TurnStarted(text))
         self._conversation.drop_open_turn()
-        message = self._conversation.render([User(self._attach(text))])
+        message = self._conversation.render([*self._skipped(), User(self._guide.begin(text))])
         if self._must_make_room(len(message)) and not self._make_room(False):
-            return self._report(_Stop(Outcome.INTERRUPTED, "interrupted"))
+            return self._report(_INTERRUPTED)
         missing = len(message) + self._answer_reserve - self._conversation.n_free
         if missing > 0:
-            return self._report(_too_long(len(message), self._conversation.n_free, missing))
+            told = limits.long_message(len(message), self._conversation.n_free, missing)
+            return self._report(_Stop(Outcome.LIMIT, told))
         if not self._prefill_and_open(message):
             self._conversation.drop_open_turn()
             self._stream.emit(
@@ -145,31 +149,53 @@ class Turn:
                     "warning",
                 )
             )
-            return self._report(_Stop(Outcome.INTERRUPTED, "interrupted"))
+            return self._report(_INTERRUPTED)
         self._conversation.name_after(text)
-        if self._is_small:
-            self._reminder = reminder(text)
+        return self._rounds()
+
+    def resume(self, task: str) -> TurnReport:
+        """Go on with the calls that had no result when the conversation was saved.
+
+        Args:
+            task: the person's last message, which the conversation has already.
+        """
+        self._stream.emit(TurnStarted(""))
+        waiting = self._conversation.waiting
+        assert waiting is not None
+        self._guide.begin(task)
+        answer = Answer(End.CALLS, calls=[(new_call_id(), call) for call in waiting.calls])
+        answer.malformed = [CallMalformed(reason, "") for reason in waiting.malformed]
+        return self._rounds(answer, waiting)
+
+    def _rounds(
+        self, waiting_answer: Answer | None = None, waiting: Waiting | None = None
+    ) -> TurnReport:
+        form = self._guide.form()
         for n_rounds in range(1, self._settings.max_rounds + 1):
-            in_words = self._is_small and n_rounds > SMALL_MODEL_ROUNDS
-            answer = self._answer(in_words=in_words)
-            if self._is_going_in_circles(answer):
+            if n_rounds > (self._profile.max_call_rounds or n_rounds):
+                form = IN_WORDS
+            answer = waiting_answer or self._answer(form)
+            if waiting is None and self._is_going_in_circles(answer):
                 if not self._take_back(answer):
-                    return self._report(_Stop(Outcome.INTERRUPTED, "interrupted"))
-                in_words = True
-                answer = self._answer(in_words=True)
+                    return self._report(_INTERRUPTED)
+                form = IN_WORDS
+                answer = self._answer(form)
             if not answer.calls and not answer.malformed:
                 self._conversation.commit()
-                may_go_on = not in_words and n_rounds < self._settings.max_rounds
-                told = self._nudge(answer, text) if may_go_on else ""
+                may_go_on = not form.in_words and n_rounds < self._settings.max_rounds
+                told = self._nudge(answer) if may_go_on else ""
                 if not told:
                     return self._report(self._reason_to_end(answer))
                 self._stream.emit(Notice(f"The model stopped without a call; it was told: {told}"))
                 if not self._prefill_and_open(self._conversation.render([User(told)])):
-                    return self._report(_Stop(Outcome.INTERRUPTED, "interrupted"))
-                continue
-            stop = self._results(answer, is_last=n_rounds == self._settings.max_rounds)
-            if stop is not None:
-                return self._report(stop)
+                    return self._report(_INTERRUPTED)
+            else:
+                is_last = n_rounds == self._settings.max_rounds
+                stop = self._results(answer, waiting, is_last=is_last)
+                waiting_answer = waiting = None
+                if stop is not None:
+                    return self._report(stop)
+            form = self._guide.form()
         raise AssertionError("the last round always stops")
 
     def abandon(self, error: str) -> TurnReport:
@@ -182,7 +208,7 @@ class Turn:
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _answer(self, *, in_words: bool = False) -> Answer:
+    def _answer(self, form: ReplyForm) -> Answer:
         self._stream.emit(PhaseChanged(Phase.GENERATING))
         room = self._conversation.n_free - self._closing_reserve
         budget = max(1, min(self._settings.max_tokens, room))
@@ -191,14 +217,15 @@ class Turn:
             self._mailbox.cancel,
             self._look_around,
             thinking=self._is_open_thinking,
-            in_words=in_words,
+            form=form,
         )
         self._close_answer(answer.has_stop_token, answer.in_thinking)
         return answer
 
     def _is_going_in_circles(self, answer: Answer) -> bool:
         """Tell whether a small model, which seldom ends by itself, only repeats what it did."""
-        if not self._is_small or not answer.calls or answer.end is not End.CALLS:
+        takes_back = self._profile.takes_back_repeats and answer.end is End.CALLS
+        if not takes_back or not answer.calls:
             return False
         return all(
             self._history.is_pointless(
@@ -220,18 +247,12 @@ class Turn:
         self._meter.count_prefill(self._conversation.feed(close))
         self._has_open_answer = False
 
-    def _nudge(self, answer: Answer, task: str) -> str:
+    def _nudge(self, answer: Answer) -> str:
         """Return what to tell a model that stopped too early, "" for nothing. Once in a turn."""
         has_form = self._settings.answer_schema is not None  # then this is the answer
         if self._was_nudged or has_form or answer.end is not End.STOPPED:
             return ""
-        may_change = self._mailbox.mode is not Mode.PLAN
-        told = nudge(
-            answer.text,
-            task,
-            has_changed=self._has_changed,
-            is_small=self._is_small and may_change,
-        )
+        told = self._guide.nudge(answer.text)
         if not told or not self._conversation.tools:
             return ""
         needed = len(self._conversation.render([User(told)])) + self._answer_reserve
@@ -243,7 +264,7 @@ class Turn:
     def _reason_to_end(self, answer: Answer) -> _Stop | None:
         match answer.end:
             case End.INTERRUPTED:
-                return _Stop(Outcome.INTERRUPTED, "interrupted")
+                return _INTERRUPTED
             case End.REPEATING:
                 return _Stop(Outcome.LIMIT, "stopped: the model repeats itself")
             case End.TOO_LONG:
@@ -254,27 +275,35 @@ class Turn:
         return None
 
     def _limit_reached(self) -> _Stop:
-        free = self._conversation.n_free
-        ctx = self._conversation.session.ctx
-        if free <= self._answer_reserve:
-            return _Stop(
-                Outcome.LIMIT,
-                f"the context is full ({ctx - free} of {ctx} tokens). "
-                "/compact makes room, /new begins a new conversation, --ctx makes it larger.",
-            )
-        return _Stop(
-            Outcome.LIMIT,
-            f"the answer reached the limit of {self._settings.max_tokens} tokens. "
-            "Say 'go on', or raise --tokens.",
-        )
+        session, n_free = self._conversation.session, self._conversation.n_free
+        if n_free <= self._answer_reserve:
+            return _Stop(Outcome.LIMIT, limits.full(session.ctx - n_free, session.ctx))
+        return _Stop(Outcome.LIMIT, limits.long_answer(self._settings.max_tokens))
 
     # --- calls and results --------------------------------------------------------------------
 
-    def _results(self, answer: Answer, *, is_last: bool) -> _Stop | None:
+    def _skipped(self) -> list[Item]:
+        """Return results for calls that were waiting when the conversation was saved: they are not
+        run any more, and the model must not see a call without one."""
+        waiting = self._conversation.waiting
+        if waiting is None:
+            return []
+        for call in waiting.open_calls:
+            self._calls.skip(new_call_id(), call, waiting.reason)
+        return [ToolResults(tuple(waiting.results(waiting.reason)))]
+
+    def _results(self, answer: Answer, waiting: Waiting | None, *, is_last: bool) -> _Stop | None:
         """Run the calls of an answer and hand over what came out; say whether the turn ends."""
-        outcomes, stop = self._run_calls(answer)
+        try:
+            outcomes, stop = self._run_calls(answer, waiting)
+        except LeftWaiting:
+            self._conversation.commit()  # as it is on the disk
+            return _Stop(Outcome.INTERRUPTED, "the question is asked again with --continue")
+        after = self._guide.after(outcomes) if stop is None else GO_ON
+        if self._mailbox.cancel.is_set():  # meanwhile
+            stop = stop or _INTERRUPTED
         results = [(outcome.name, outcome.text) for outcome in outcomes]
-        results += [(_CALL_ERROR, f"error: {bad.reason}") for bad in answer.malformed]
+        results += told_of(bad.reason for bad in answer.malformed)
         if stop is None and is_last:
             stop = _Stop(
                 Outcome.LIMIT, f"stopped after {self._settings.max_rounds} rounds of tool calls"
@@ -282,28 +311,57 @@ class Turn:
         if stop is not None:
             self._hand_over_shortly(results)
             return stop
+        if after.retry is not None and self._start_over(after.retry):
+            return _INTERRUPTED if self._mailbox.cancel.is_set() else None
+        if after.ends:
+            self._hand_over_shortly(results)
+            return _DONE
+        self._added = after.added
         return self._hand_over(results)
 
-    def _run_calls(self, answer: Answer) -> tuple[list[CallOutcome], _Stop | None]:
-        outcomes: list[CallOutcome] = []
-        stop = self._malformed_stop(answer)
-        if answer.end is End.INTERRUPTED:
-            stop = _Stop(Outcome.INTERRUPTED, "interrupted")
-        for call_id, call in answer.calls:
+    def _start_over(self, told: str) -> bool:
+        """Forget an answer and what came of its calls, and tell the model something instead; False
+        when there is no room for it."""
+        message = self._conversation.render([User(told)])
+        self._conversation.drop_open_turn()
+        if len(message) + self._answer_reserve > self._conversation.n_free:
+            self._conversation.adopt_generated()
+            return False
+        self._prefill_and_open(message)
+        return True
+
+    def _run_calls(
+        self, answer: Answer, waiting: Waiting | None
+    ) -> tuple[list[CallOutcome], _Stop | None]:
+        done = waiting.done if waiting is not None else ()
+        outcomes = [
+            CallOutcome(name, call.arguments, text, ok=True)
+            for (name, text), (_, call) in zip(done, answer.calls, strict=False)
+        ]
+
+        def keep(is_asked: bool) -> bool:
+            calls = tuple(call for _, call in answer.calls)
+            results = tuple((outcome.name, outcome.text) for outcome in outcomes)
+            malformed = tuple(bad.reason for bad in answer.malformed)
+            return self._keep_waiting(Waiting(calls, results, malformed, is_asked))
+
+        self._calls.before_question = lambda: keep(is_asked=True)
+        is_asked_again = waiting is not None  # the first of them
+        stop = _INTERRUPTED if answer.end is End.INTERRUPTED else self._malformed_stop(answer)
+        for call_id, call in answer.calls[len(done) :]:
             if stop is not None:
                 reason = NOT_EXECUTED
                 if stop.outcome is not Outcome.INTERRUPTED:
                     reason = "not executed: the turn was stopped"
                 outcomes.append(self._calls.skip(call_id, call, reason))
                 continue
-            outcome = self._calls.run(call_id, call)
-            self._has_changed = self._has_changed or (
-                outcome.ok and not self._calls.only_reads(call.name)
-            )
+            outcome = self._calls.run(call_id, call, is_asked_again=is_asked_again)
+            is_asked_again = False
             outcome, stop = self._judge(outcome)
             outcomes.append(outcome)
+            keep(is_asked=False)  # what ran is not run again, and its result is not lost
             if self._mailbox.cancel.is_set():
-                stop = _Stop(Outcome.INTERRUPTED, "interrupted")
+                stop = _INTERRUPTED
         return outcomes, stop
 
     def _malformed_stop(self, answer: Answer) -> _Stop | None:
@@ -348,10 +406,10 @@ class Turn:
             )
         return outcome, None
 
-    def _hand_over(self, results: list[tuple[str, str]]) -> _Stop | None:
+    def _hand_over(self, results: list[Result]) -> _Stop | None:
         """Give the model the results, and what the person typed meanwhile, and open an answer."""
         typed = self._mailbox.take_queued()
-        after: list[Item] = [User(self._attach(typed))] if typed else []
+        after: list[Item] = [User(self._guide.attach(typed))] if typed else []
         tokens = self._fitting(results, after)
         if tokens is None:
             if typed:
@@ -365,13 +423,13 @@ class Turn:
             if typed:
                 self._mailbox.put_back(typed)
             self._hand_over_shortly(results)
-            return _Stop(Outcome.INTERRUPTED, "interrupted")
+            return _INTERRUPTED
         if typed:
             self._stream.emit(MessageDelivered(typed))
         return None
 
     def _hand_over_with_room(
-        self, tokens: list[int], results: list[tuple[str, str]], typed: str
+        self, tokens: list[int], results: list[Result], typed: str
     ) -> _Stop | None:
         """Give the model the results, shorten what was before them, and open an answer."""
         self._stream.emit(PhaseChanged(Phase.PREFILL))
@@ -383,47 +441,27 @@ class Turn:
             if typed:
                 self._mailbox.put_back(typed)
             self._hand_over_shortly(results)
-            return _Stop(Outcome.INTERRUPTED, "interrupted")
+            return _INTERRUPTED
         self._conversation.commit()
         self._keep_results()
         if typed:
             self._stream.emit(MessageDelivered(typed))
         if not self._make_room(True) or not self._prefill_and_open([]):
-            return _Stop(Outcome.INTERRUPTED, "interrupted")
+            return _INTERRUPTED
         return None
 
     def _must_make_room(self, n_more: int) -> bool:
         return self._make_room is not None and is_full(self._conversation, n_more)
 
-    def _hand_over_shortly(self, results: list[tuple[str, str]]) -> None:
+    def _hand_over_shortly(self, results: list[Result]) -> None:
         """Close a turn that was stopped: every call has its result, cut to what is quick."""
-        room = self._conversation.n_free
-        for limit in (_RESULT_HEAD, 40, 12):
-            short = tuple((name, _cut(text, limit)) for name, text in results)
-            tokens = self._conversation.render([ToolResults(short)])
-            if len(tokens) <= room:
-                break
+        tokens = shortened(self._conversation.render, results, self._conversation.n_free)
         self._meter.count_prefill(self._conversation.feed(tokens))
         self._conversation.commit()
 
-    def _fitting(self, results: list[tuple[str, str]], after: Sequence[Item]) -> list[int] | None:
-        """Render results, the longest cut until an answer still fits; None when that fails."""
+    def _fitting(self, results: Sequence[Result], after: Sequence[Item]) -> list[int] | None:
         room = self._conversation.n_free - self._answer_reserve
-        shown = list(results)
-        for _ in range(8):
-            name, text = shown[-1]
-            last = (name, text + self._reminder) if not after else shown[-1]
-            tokens = self._conversation.render([ToolResults((*shown[:-1], last)), *after])
-            if len(tokens) <= room:
-                return tokens
-            i = max(range(len(shown)), key=lambda k: len(shown[k][1]))
-            name, text = shown[i]
-            # Characters that have to go, at the measured density, with a margin.
-            density = max(1.0, sum(len(t) for _, t in shown) / len(tokens))
-            keep = len(text) - int((len(tokens) - room) * density * 1.1) - 120
-            note = f"\n(cut: {len(text)} characters do not fit into the context; read less)"
-            shown[i] = (name, _cut(text, max(keep, 0), note))
-        return None
+        return fitting(self._conversation.render, results, after, self._added, room)
 
     # --- the live state -----------------------------------------------------------------------
 
@@ -459,15 +497,3 @@ class Turn:
         if stop is None:
             return TurnReport(Outcome.DONE, usage)
         return TurnReport(stop.outcome, usage, stop.error)
-
-
-def _too_long(n_message: int, n_free: int, missing: int) -> _Stop:
-    return _Stop(
-        Outcome.LIMIT,
-        f"the message has {n_message} tokens and {n_free} are free: {missing} too many, an answer "
-        "needs room too. Shorten it, begin a new conversation (/new) or start with a larger --ctx.",
-    )
-
-
-def _cut(text: str, limit: int, note: str = " (cut)") -> str:
-    return text if len(text) <= limit else text[:limit] + note

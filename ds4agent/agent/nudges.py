@@ -11,19 +11,35 @@ _INTENT = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_INTENT = 600  # characters: a longer answer is one, whatever its last sentence
+_VERBS = (
+    "add|append|change|convert|correct|create|delete|extend|fix|generate|implement|insert|introduce|"
+    "make|move|mend|refactor|remove|rename|repair|replace|rewrite|save|set|sort|split|store|swap|"
+    "turn|update|write"
+)
+# A request stands at the beginning of a clause: "show what update does" is none.
 _CHANGE = re.compile(
-    r"\b(?:add|append|change|convert|correct|create|delete|fix|implement|insert|introduce|make|move|"
-    r"mend|refactor|remove|rename|repair|replace|set|sort|update|write)\b",
+    rf"(?:\A|[,;:]|\b(?:and|then|please|must|should|you|need to|want to|have to|let us|let's)\b)"
+    rf"[\s\W]*(?:(?:please|now|just|also|then|first|and)\s+)*(?:{_VERBS})\b",
     re.IGNORECASE,
 )
 _QUESTION = re.compile(
-    r"\?\s*\Z|\A\s*(?:what|which|who|why|how|when|where|is|are|does|do|can)\b", re.I
+    r"\?\s*\Z|\A\s*(?:what|which|who|why|how|when|where|is|are|does|do)\b", re.IGNORECASE
 )
+_ASKED_TO = re.compile(r"\b(?:can|could|will|would)\s+you\b", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 # Also of a model that wrote its call into its thoughts, where it is none, and stopped.
 NO_ANSWER = "You stopped without an answer. Make the next call, or answer."
 GO_ON = "Go on: do it now, with a call."
-NOTHING_CHANGED = "Nothing was changed yet. Make the change now, with a call."
+NOTHING_CHANGED = "Nothing was changed yet. Make the change now."
+
+
+def asks_for_change(task: str) -> bool:
+    """Tell whether a sentence of a message asks to change something, in English."""
+    return any(
+        _CHANGE.search(sentence) and (not _QUESTION.search(sentence) or _ASKED_TO.search(sentence))
+        for sentence in _SENTENCE_END.split(task.strip())
+    )
 
 
 def nudge(answer: str, task: str, *, has_changed: bool, is_small: bool) -> str:
@@ -40,7 +56,6 @@ def nudge(answer: str, task: str, *, has_changed: bool, is_small: bool) -> str:
         return NO_ANSWER
     if len(text) <= _LONGEST_INTENT and _INTENT.search(text):
         return GO_ON
-    asks_for_change = _CHANGE.search(task) is not None and not _QUESTION.search(task)
-    if is_small and asks_for_change and not has_changed:
+    if is_small and not has_changed and asks_for_change(task):
         return NOTHING_CHANGED
     return ""

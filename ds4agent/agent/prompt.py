@@ -12,33 +12,42 @@ from typing import Any
 from engine.chat.format import ToolSpec
 from tools.base import Tool
 
-_SMALL_MODEL = 3_000_000_000  # parameters; below it, a prompt over 600 tokens does more harm
-_SMALL_TOOLSET = ("read", "write", "edit", "list", "bash")  # what is left out, bash can do
 INSTRUCTIONS_FILES = ("AGENTS.md", "AGENT.md")  # of one folder, the first that is there
 _REMINDER_LIMIT = 240  # characters of the task, repeated with every result
 _INSTRUCTIONS_LIMIT = 4000  # characters, about a thousand tokens: a small context must stay usable
 
 
-def system_text(cwd: Path, extra: str = "") -> str:
-    """Return the text of the system prompt for one folder, without the tools."""
-    prompt = files("ds4agent.agent").joinpath("prompts", "agent.md").read_text(encoding="utf-8")
-    text = prompt.replace("{folder}", str(cwd)).strip()
+def system_text(cwd: Path, extra: str = "", prompt: str = "agent.md") -> str:
+    """Return the text of the system prompt for one folder, without the tools.
+
+    Args:
+        cwd: the folder; a prompt need not name it.
+        extra: what the project and the person add.
+        prompt: the file of the fixed text, that of a profile.
+    """
+    text = files("ds4agent.agent").joinpath("prompts", prompt).read_text(encoding="utf-8")
+    text = text.replace("{folder}", str(cwd)).strip()
     return f"{text}\n\n{extra.strip()}" if extra.strip() else text
 
 
-def is_small(n_params: int) -> bool:
-    """Tell whether a model needs the short form of everything; 0 parameters: unknown, no."""
-    return 0 < n_params < _SMALL_MODEL
+def tool_specs(
+    tools: Iterable[Tool], names: tuple[str, ...] | None = None, *, offers_limits: bool = True
+) -> tuple[ToolSpec, ...]:
+    """Return what a model is told of its tools.
 
-
-def tool_specs(tools: Iterable[Tool], n_params: int) -> tuple[ToolSpec, ...]:
-    """Return what a model of this size is told of its tools."""
-    if not is_small(n_params):
-        return tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in tools)
+    Args:
+        tools: all there are.
+        names: those it is told of; None: all.
+        offers_limits: their optional numbers are among it.
+    """
     return tuple(
-        ToolSpec(tool.name, tool.description, _without_limits(tool))
+        ToolSpec(
+            tool.name,
+            tool.description,
+            tool.parameters if offers_limits else _without_limits(tool),
+        )
         for tool in tools
-        if tool.name in _SMALL_TOOLSET
+        if names is None or tool.name in names
     )
 
 

@@ -70,7 +70,8 @@ class Saver:
             self._tell(self._attempt(lambda: self._keep(conversation, "result")))
 
     def before_question(self, conversation: Conversation, waiting: Waiting) -> bool:
-        """Keep the open turn with the calls at its end, before the person is asked about one.
+        """Keep the open turn with the calls at its end and the results that they have, before the
+        person is asked about one and after each that ran.
 
         Returns:
             Whether it is on the disk, so that the question comes again after a restart.

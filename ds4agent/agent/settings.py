@@ -40,3 +40,4 @@ class AgentSettings:
     rules: tuple[OwnedRule, ...] = ()  # about calls, of the settings
     permission_file: PermissionFile | None = None  # the rules remembered for this project
     answer_schema: dict[str, Any] | None = None  # JSON schema that each answer is forced into
+    profile: str = "auto"  # of prompt and tools; auto: by the model

@@ -1,8 +1,8 @@
-"""Calls that the model has made and that have no result in the conversation yet.
+"""Calls that the model has made and whose results are not in the conversation yet.
 
-When a call waits for the person's word, the answer that made it is brought to the disk with what is
-noted here. So the question comes again when the program was ended meanwhile, and what ran before
-it is not run a second time.
+When a call waits for the person's word, and when one has run, the answer that made it is brought to
+the disk with what is noted here. So the question comes again when the program was ended meanwhile,
+and what ran before is not run a second time: the model reads its result then.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,12 @@ from engine.chat.format import ToolCall
 
 _CALL_ERROR = "tool_call"  # the name under which the model is told of a call it wrote wrongly
 _EVENT = "waiting"  # what the entry among a conversation's noted events is called
+ASKED_AGAIN = "When the program was ended, this call had no result: it is asked about again."
 NEVER_ANSWERED = "not executed: the program was ended while it waited for the person's word"
+MAY_HAVE_RUN = (
+    "no result: the program was ended before this call had one, and it may have run. "
+    "See what is there before you make it again."
+)
 Result = tuple[str, str]  # name of the tool, text for the model
 
 
@@ -29,11 +34,17 @@ class Waiting:
     calls: tuple[ToolCall, ...]
     done: tuple[Result, ...] = ()  # of the first calls
     malformed: tuple[str, ...] = ()  # why other calls of the answer could not be read
+    is_asked: bool = True  # the person is being asked about the first open call
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
         """The calls that have no result yet."""
         return self.calls[len(self.done) :]
+
+    @property
+    def reason(self) -> str:
+        """What the model is told instead of a result where there is none."""
+        return NEVER_ANSWERED if self.is_asked else MAY_HAVE_RUN
 
     def results(self, reason: str) -> list[Result]:
         """Return all results, with ``reason`` for the calls that are not run any more."""
@@ -48,6 +59,8 @@ class Waiting:
             "calls": [{"name": c.name, "arguments": c.arguments} for c in self.calls],
             "done": [list(result) for result in self.done],
             "malformed": list(self.malformed),
+            "asked": self.is_asked,
+            "passing": True,  # it counts as long as nothing else was noted, see ``journal.lasting``
         }
 
 
@@ -57,7 +70,7 @@ def told_of(malformed: Iterable[str]) -> list[Result]:
 
 
 def waiting_in(events: Sequence[dict[str, Any]], n_tokens: int) -> Waiting | None:
-    """Return the calls that wait at the end of a conversation, None when there are none.
+    """Return the calls at the end of a conversation that it has no results of, None without any.
 
     Args:
         events: what was noted of it, oldest first; the file may hold anything.
@@ -74,15 +87,24 @@ def waiting_in(events: Sequence[dict[str, Any]], n_tokens: int) -> Waiting | Non
         malformed = tuple(str(reason) for reason in noted["malformed"])
     except (KeyError, TypeError, ValueError):
         return None
-    return Waiting(calls, done, malformed) if len(done) < len(calls) else None
+    if not calls or len(done) > len(calls):
+        return None
+    return Waiting(calls, done, malformed, noted.get("asked") is not False)
 
 
 def without_waiting(
     history: Sequence[HistoryEntry], waiting: Waiting | None
 ) -> Sequence[HistoryEntry]:
-    """Return a history without the calls at its end that will be shown again when they are run."""
-    n_open = len(waiting.calls) if waiting is not None else 0
-    end = len(history)
-    while n_open and end and history[end - 1].role == "call":
-        end, n_open = end - 1, n_open - 1
-    return history[:end]
+    """Return a history without the calls at its end that will be shown again when they are run,
+    and with the results that its tokens don't have yet."""
+    if waiting is None:
+        return history
+    n_calls, end = len(waiting.calls), len(history)
+    while n_calls and end and history[end - 1].role == "call":
+        end, n_calls = end - 1, n_calls - 1
+    if waiting.open_calls or n_calls:
+        return history[:end]
+    shown = list(history[:end])
+    for call, (name, text) in zip(history[end:], waiting.done, strict=True):
+        shown += [call, HistoryEntry("result", text, name)]
+    return shown

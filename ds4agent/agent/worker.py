@@ -76,7 +76,6 @@ from ds4agent.agent.folder_trust import FolderTrust
 from ds4agent.agent.loop import Turn, TurnReport
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.agent.making_room import RoomMaker
-from ds4agent.agent.mentions import expand
 from ds4agent.agent.meter import file_reporter, load_reporter, prefill_reporter
 from ds4agent.agent.project import UntrustedProject
 from ds4agent.agent.prompt import system_text
@@ -279,6 +278,7 @@ class AgentWorker:
                 self._stream.emit(Notice(problem, "error"))
             self._begin()
         self._mailbox.opened()
+        self._ask_again()
         if self._mailbox.mode is Mode.FULL:
             self._stream.emit(
                 Notice(
@@ -314,7 +314,8 @@ class AgentWorker:
             lambda line: self._stream.emit(Notice(line, "warning")),
             self._files.log,
         )
-        text = system_text(self._settings.cwd, self._settings.system_prompt_extra)
+        prompt = self._equipment.profile.prompt
+        text = system_text(self._settings.cwd, self._settings.system_prompt_extra, prompt)
         tools = self._equipment.specs
         self._archive = Archive(engine, self._store, str(self._settings.cwd), text, tools)
         if self._store is not None:
@@ -372,7 +373,7 @@ class AgentWorker:
 
     # --- commands -----------------------------------------------------------------------------
 
-    def _turn(self, text: str) -> None:
+    def _turn(self, text: str, *, is_resumed: bool = False) -> None:
         conversation = self._conversation
         self._files.begin_turn(text, len(conversation.transcript))
         runner = CallRunner(
@@ -391,16 +392,13 @@ class AgentWorker:
             self._stream,
             self._look_around,
             self._make_room if self._settings.auto_compact else None,
-            lambda message: expand(
-                message,
-                self._equipment.toolbox,
-                lambda line: self._stream.emit(Notice(line, "warning")),
-            ),
             keep_results=lambda: self._saver.after_results(conversation),
-            is_small=self._equipment.has_small_model,
+            keep_waiting=lambda waiting: self._saver.before_question(conversation, waiting),
+            equipment=self._equipment,
         )
         reports: list[TurnReport] = []
-        error = self._attempt(lambda: reports.append(turn.run(text)))
+        run = turn.resume if is_resumed else turn.run
+        error = self._attempt(lambda: reports.append(run(text)))
         if error:
             # When even closing it fails, the turn ends at its last legal place.
             if self._attempt(lambda: reports.append(turn.abandon(error))):
@@ -417,6 +415,19 @@ class AgentWorker:
     def _make_room(self, in_turn: bool) -> bool:
         return self._room.in_turn(self._conversation, self._archive.head_state, in_turn=in_turn)
 
+    def _ask_again(self) -> None:
+        """Go on where a call waited for the person when the program was ended."""
+        conversation = self._conversation
+        waiting = conversation.waiting if conversation is not None else None
+        is_asked = waiting is not None and bool(waiting.open_calls)
+        if not is_asked or self._settings.headless or conversation.is_read_only:
+            return
+        self._stream.emit(
+            Notice("When the program was ended, this call had no result: it is asked about again.")
+        )
+        said = [entry.text for entry in self._archive.history(conversation) if entry.role == "user"]
+        self._turn(said[-1] if said else "", is_resumed=True)
+
     def _look_around(self) -> None:
         while (wanted := self._mailbox.next_look()) is not None:
             error = self._attempt(lambda: self._obey(wanted))  # what fails must not end the turn
@@ -432,6 +443,7 @@ class AgentWorker:
             self._replace(conversation, report, report.seconds)
         else:
             self._load_ready(command.id, command.how)
+            self._ask_again()
 
     def _fork(self, name: str) -> None:
         self._saver.before_another(self._conversation)

@@ -86,7 +86,7 @@ def test_model_that_was_made_to_answer_in_words_is_not_sent_back_to_calls(open_r
     read = call("read", path="notes.txt")
     rig = open_rig([read, read, "It says alpha.", "Never said."], n_params=SMALL)
     rig.ready()
-    assert rig.turn("Change what notes.txt says.").outcome is Outcome.DONE
+    assert rig.turn("Change what the notes say.").outcome is Outcome.DONE
     assert NOTHING_CHANGED not in rig.said()
 
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ds4agent.agent.profiles.full import FULL
+from ds4agent.agent.profiles.small import SMALL
 from ds4agent.agent.prompt import project_instructions, reminder, system_text, tool_specs
 from engine.chat.format import System
 from engine.chat.registry import chat_format_for
@@ -14,15 +16,15 @@ from tools.toolbox import Toolbox
 
 def test_tools_for_a_small_model_are_few_and_for_others_all(tmp_path: Path) -> None:
     tools = Toolbox(tmp_path, sandbox=None).tools.values()
-    assert [spec.name for spec in tool_specs(tools, 0)] == [tool.name for tool in tools]
-    assert [spec.name for spec in tool_specs(tools, 10**11)] == [tool.name for tool in tools]
-    assert "search" not in [spec.name for spec in tool_specs(tools, 1_500_000_000)]
+    assert [spec.name for spec in tool_specs(tools, FULL.tools)] == [tool.name for tool in tools]
+    assert [spec.name for spec in tool_specs(tools, SMALL.tools)] == ["read", "edit", "list"]
+    assert len(SMALL.tools) == 4
 
 
 def test_small_model_is_not_offered_limits_to_fill_in(tmp_path: Path) -> None:
     tools = Toolbox(tmp_path, sandbox=None).tools.values()
-    small = {spec.name: spec.parameters for spec in tool_specs(tools, 1_500_000_000)}
-    whole = {spec.name: spec.parameters for spec in tool_specs(tools, 0)}
+    small = {spec.name: spec.parameters for spec in tool_specs(tools, offers_limits=False)}
+    whole = {spec.name: spec.parameters for spec in tool_specs(tools)}
     assert set(small["read"]["properties"]) == {"path"}
     assert {"path", "start_line", "max_lines"} <= set(whole["read"]["properties"])
     assert small["edit"] == whole["edit"]
@@ -40,9 +42,10 @@ def test_head_for_a_small_model_with_all_its_tools_is_below_600_tokens(
     gguf = GgufFile.open(smollm2_path)
     tokenizer = Tokenizer.from_gguf(gguf)
     chat = chat_format_for(gguf.metadata["general.architecture"], tokenizer, gguf.metadata)
-    specs = tool_specs(Toolbox.from_folder(tmp_path).tools.values(), 135_000_000)
+    tools = Toolbox.from_folder(tmp_path).tools.values()
+    specs = tool_specs(tools, SMALL.tools, offers_limits=SMALL.offers_limits)
     assert "bash" in [spec.name for spec in specs]
-    head = chat.render([System(system_text(Path("/home/someone/project")), specs)])
+    head = chat.render([System(system_text(tmp_path, prompt=SMALL.prompt), specs)])
     assert len(head) < 600
 
 

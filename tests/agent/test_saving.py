@@ -97,7 +97,7 @@ def test_save_takes_up_the_journal(open_rig, tmp_path) -> None:
     end = rig.turn("what is in notes.txt?")
     rig.wait_idle()
     path, beside = files(folder, end.session_id)
-    assert n_records(beside) == 1 and tokens_in(path) < end.usage.context_tokens
+    assert n_records(beside) == 2 and tokens_in(path) < end.usage.context_tokens
     rig.send(Save())
     saved = rig.wait(Saved, lambda event: not event.automatic)
     assert n_records(beside) == 0
@@ -142,7 +142,7 @@ def test_a_short_journal_is_left_for_later(open_rig, tmp_path, monkeypatch) -> N
     end = rig.turn("what is in notes.txt?")
     rig.wait_idle()
     time.sleep(0.1)
-    assert n_records(files(folder, end.session_id)[1]) == 1
+    assert n_records(files(folder, end.session_id)[1]) == 2  # the results were read; the turn
 
 
 def test_idle_time_ends_when_somebody_wants_something(open_rig, tmp_path, monkeypatch) -> None:
@@ -238,7 +238,7 @@ def test_a_full_disk_is_told_once_and_the_conversation_goes_on(
     full_disk(resource.RLIM_INFINITY)
     last = rig.turn("five")
     assert any("is saved again" in notice.text for notice in rig.of(Notice))
-    assert n_records(beside) == 2  # one record has all of it
+    assert n_records(beside) == 3  # one record more has all of it
     restored = SessionStore(folder).restore(end.session_id)
     assert restored.state.tokens == rig.conversation.session.tokens
     assert restored.record.tokens == last.usage.context_tokens
