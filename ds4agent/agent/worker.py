@@ -83,6 +83,7 @@ from ds4agent.agent.saver import IDLE_S, Saver
 from ds4agent.agent.session_preview import looked_up
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.agent.telling import told
+from ds4agent.agent.waiting import ASKED_AGAIN
 from ds4agent.errors import Ds4Error
 from ds4agent.events import (
     Closed,
@@ -422,9 +423,7 @@ class AgentWorker:
         is_asked = waiting is not None and bool(waiting.open_calls)
         if not is_asked or self._settings.headless or conversation.is_read_only:
             return
-        self._stream.emit(
-            Notice("When the program was ended, this call had no result: it is asked about again.")
-        )
+        self._stream.emit(Notice(ASKED_AGAIN))
         said = [entry.text for entry in self._archive.history(conversation) if entry.role == "user"]
         self._turn(said[-1] if said else "", is_resumed=True)
 

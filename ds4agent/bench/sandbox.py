@@ -1,16 +1,23 @@
-"""What confining a command costs: the time of ``true`` in each mechanism and without any."""
+"""What confining a command costs: the time of ``true`` in each mechanism and without any.
+
+The last row is a whole call of the tool, with what undo looks at before and after the command.
+"""
 
 import statistics
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.sandbox.probe import home_folders, probe_now
+from tools.sandbox.probe import home_folders, open_sandbox, probe_now
 from tools.sandbox.run import MECHANISMS, Sandbox
+from tools.toolbox import Toolbox
+from tools.undo.log import UndoLog
 
+WITH_UNDO = "a call of bash, with undo"
 _COMMAND = "true"
 _TIMEOUT_S = 60.0
 
@@ -45,7 +52,31 @@ def measure(folder: Path, n_commands: int) -> tuple[float, list[SandboxRow]]:
         times = sorted(_times(n_commands, lambda sandbox=sandbox: _confined(sandbox)))
         p95 = times[min(len(times) - 1, int(len(times) * 0.95))]
         rows.append(SandboxRow(mechanism.name, statistics.median(times) - plain, p95 - plain))
+    rows.append(_with_undo(folder, n_commands, plain))
     return plain, rows
+
+
+def _with_undo(folder: Path, n_commands: int, plain: float) -> SandboxRow:
+    sandbox, report = open_sandbox(folder)
+    if sandbox is None:
+        return SandboxRow(WITH_UNDO, 0.0, 0.0, report.reason)
+    with tempfile.TemporaryDirectory() as kept:
+        undo = UndoLog(Path(kept), folder)
+        toolbox = Toolbox(folder, sandbox, report, undo=undo)
+        undo.begin_turn("measure")
+
+        def call() -> None:
+            result = toolbox.run("bash", {"command": _COMMAND})
+            assert result.ok, result
+
+        try:
+            call()  # the first look reads every file, or as many as it has time for
+            times = sorted(_times(n_commands, call))
+        finally:
+            toolbox.close()
+            undo.close()
+    p95 = times[min(len(times) - 1, int(len(times) * 0.95))]
+    return SandboxRow(WITH_UNDO, statistics.median(times) - plain, p95 - plain)
 
 
 def as_text(folder: Path, plain_ms: float, rows: list[SandboxRow], n_commands: int) -> str:

@@ -57,6 +57,9 @@ def take_snapshot(
     deadline = time.monotonic() + max_seconds
     found = Snapshot()
     old = earlier or Snapshot()
+    # This runs twice a command: what is looked up for each file is looked up once.
+    states, stamps = found.states, found.stamps
+    known_state, known_stamp = old.states.get, old.stamps.get
     pending = deque([""])
     while pending:
         folder = pending.popleft()
@@ -72,12 +75,12 @@ def take_snapshot(
                 kind = _kind(name)
                 if kind == "skipped":
                     continue
-                if len(found.states) >= max_entries:
+                if len(states) >= max_entries:
                     found.is_complete = False
                     return found
                 path = f"{folder}/{name}" if folder else name
                 if entry.is_dir(follow_symlinks=False):
-                    found.states[path] = _FOLDER
+                    states[path] = _FOLDER
                     pending.append(path)
                     continue
                 if kind == "secret":
@@ -87,16 +90,16 @@ def take_snapshot(
                 except OSError:
                     continue
                 stamp = stamp_of(status)
-                known = old.states.get(path)
-                if known is not None and known.is_known and old.stamps.get(path) == stamp:
+                known = known_state(path)
+                if known is not None and known_stamp(path) == stamp and known.is_known:
                     state: State | None = known
                 elif time.monotonic() > deadline:
                     state = State("file", "", stat.S_IMODE(status.st_mode))
                 else:
                     state = read_state(fd, name, keep)
                 if state is not None:
-                    found.states[path] = state
-                    found.stamps[path] = stamp
+                    states[path] = state
+                    stamps[path] = stamp
         except OSError:
             continue
         finally:
