@@ -217,6 +217,14 @@ async def test_escape_ends_the_search(open_screen):
         assert worker.interrupts == 0
 
 
+async def test_words_that_find_nothing_are_not_sent(open_screen):
+    async with open_screen() as (app, worker, pilot):
+        await pilot.press("ctrl+r", *"no such", "enter")
+        assert worker.commands == []
+        await pilot.press("enter")
+        await until(pilot, lambda: worker.commands == [Submit("no such")])
+
+
 async def test_a_recalled_command_does_not_catch_the_arrows(open_screen):
     async with open_screen() as (app, worker, pilot):
         composer(app).remember("older")

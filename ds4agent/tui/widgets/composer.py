@@ -208,6 +208,9 @@ class Composer(TextArea):
     def _enter(self) -> None:
         if self._suggestions.is_open and self._takes_suggestion():
             return
+        if self._is_searching:  # nothing was found: the words are no message
+            self._search(False)
+            return
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
         if before.endswith("\\"):
