@@ -30,7 +30,7 @@ DIGEST_BYTES = 32
 FIRST_DIGEST = bytes(DIGEST_BYTES)  # stands for the digest before the first record
 MAX_HEAD_BYTES = 16 << 20
 DTYPES = ("<f2", "<f4")
-KINDS = ("turn", "result", "call", "rewind")  # "call": a call waits for the person
+KINDS = ("turn", "result", "call", "rewind")  # "call": calls end it, their results are events
 
 _PIECE_BYTES = 1 << 20  # hashed at a time
 _MAX_DIMENSIONS = 4
@@ -176,8 +176,9 @@ class Journal:
 
     @property
     def events(self) -> tuple[dict[str, Any], ...]:
-        """Everything that was noted, oldest first."""
-        return self.base.events + tuple(e for record in self.records for e in record.events)
+        """Everything that was noted and still counts, oldest first."""
+        noted = (*self.base.events, *(e for record in self.records for e in record.events))
+        return tuple(lasting(noted))
 
     @property
     def dropped(self) -> str:
@@ -370,6 +371,12 @@ def _rows(entry: Any) -> Rows:
     if not isinstance(name, str) or dtype not in DTYPES or not 1 <= len(shape) <= _MAX_DIMENSIONS:
         raise _Invalid(f"has the array {str(entry)[:40]}")
     return Rows(name, dtype, _number(first), tuple(_number(n) for n in shape))
+
+
+def lasting(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return events without those marked ``"passing": true`` that others follow: such a note is of
+    the moment at which it was the last one."""
+    return [e for i, e in enumerate(events) if i == len(events) - 1 or e.get("passing") is not True]
 
 
 def _events(head: dict[str, Any]) -> tuple[dict[str, Any], ...]:

@@ -246,7 +246,7 @@ class Keeper:
         )
 
     def _note(self, events: Sequence[dict]) -> None:
-        self.events = newest([*self.events, *events])
+        self.events = newest(journal.lasting([*self.events, *events]))
 
 
 def newest(events: Sequence[dict]) -> list[dict]:

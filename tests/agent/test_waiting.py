@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ds4agent.agent.answer import Answering, new_call_id
+from ds4agent.agent.saver import Saver
 from ds4agent.agent.waiting import Waiting, waiting_in
 from ds4agent.events import (
     ApprovalNeeded,
@@ -226,3 +227,35 @@ def test_a_note_that_does_not_fit_is_passed_over(damage) -> None:
     assert waiting_in([event | damage], 5) is None
     assert waiting_in([event, {"event": "call"}], 5) is None
     assert waiting_in([], 5) is None
+
+
+def test_a_result_that_the_model_had_not_read_is_read_after_a_restart(
+    open_rig, options, workspace, monkeypatch
+) -> None:
+    """The program is gone between the end of a call and the reading of its result."""
+    replies = [call("read", path="notes.txt"), "It says alpha."]
+    first = open_rig(replies, **options)
+    first.ready()
+    monkeypatch.setattr(Saver, "after_results", lambda self, conversation: None)
+    monkeypatch.setattr(Saver, "after_turn", lambda self, conversation, outcome=None: None)
+    monkeypatch.setattr(Saver, "before_end", lambda self, conversation: None)
+    first.turn("what is in notes.txt?")
+    first.close()
+    monkeypatch.undo()
+    (workspace / "notes.txt").write_text("changed since\n", encoding="utf-8")
+    second = open_rig(["It says alpha."], **again(options))
+    roles = [entry.role for entry in second.ready().history]
+    assert roles == ["user", "call", "result"]
+    assert not second.of(ApprovalNeeded)
+    second.turn("and?")
+    assert second.of(ToolFinished) == []  # nothing ran again
+    assert "alpha" in second.said() and "changed since" not in second.said()
+    assert second.said().count("<tool_response>") == 1
+
+
+def test_a_call_that_may_have_run_is_said_to() -> None:
+    noted = Waiting((ToolCall("bash", {}, ""),), is_asked=False)
+    found = waiting_in([noted.event(5)], 5)
+    assert found == noted and "may have run" in found.results(found.reason)[0][1]
+    asked = waiting_in([Waiting(noted.calls).event(5)], 5)
+    assert asked.is_asked and "word" in asked.reason

@@ -270,3 +270,10 @@ def test_whether_there_are_records_is_told_without_reading_them(data: bytes, pat
     base_end = first.body - 16 - len(journal.pack_head(first.head()))
     for n_bytes in range(len(data)):
         assert journal.has_records(io.BytesIO(data[:n_bytes])) == (n_bytes > base_end)
+
+
+def test_a_passing_note_counts_while_it_is_the_last() -> None:
+    passing, other = {"event": "waiting", "passing": True}, {"event": "call"}
+    assert journal.lasting([passing, other, passing]) == [other, passing]
+    assert journal.lasting([other, passing, other]) == [other, other]
+    assert journal.lasting([]) == []
