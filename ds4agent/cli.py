@@ -220,7 +220,7 @@ def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
         is_trusted=run.project is None,
         opens_list=args.resume == _PICK,
         is_inline=args.inline,
-        config=run.config,
+        config=run.config.with_values({"history": False if args.no_save else None}, "--no-save"),
     )
 
 

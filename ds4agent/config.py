@@ -103,6 +103,7 @@ class Config:
         choices=("auto", "bell", "osc9", "off"),
     )
     notify_after: float = _setting(20.0, "a turn this long, in seconds, is a long one", least=0)
+    history: bool = _setting(True, "keep what was typed for the next run; never with --no-save")
     hooks: tuple[Mapping[str, Any], ...] = _setting((), "commands around calls")
     servers: Mapping[str, Any] = _setting({}, "MCP servers, by name")
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)

@@ -212,7 +212,8 @@ class ScreenCommands(App[int]):
     def new_composer(self, suggestions: Suggestions) -> Composer:
         """Make the composer with what it completes from and the history that it keeps."""
         files = FileIndex(lambda: Path(self.record.cwd or Path.cwd()))
-        return Composer(suggestions, Completer(self._commands, files), InputHistory())
+        history = InputHistory() if self.config.history else None
+        return Composer(suggestions, Completer(self._commands, files), history)
 
     def on_composer_hint(self, event: Composer.Hint) -> None:
         self.show_hint(event.text, 4.0)

@@ -9,6 +9,7 @@ import pytest
 from textual.events import Paste
 
 from ds4agent import paths
+from ds4agent.config import Config
 from ds4agent.events import HistoryEntry
 from ds4agent.requests import ListSessions, SetMode, Submit
 from ds4agent.tui.input_history import InputHistory
@@ -195,6 +196,14 @@ async def test_what_was_sent_is_there_in_the_next_run(open_screen):
         await pilot.press("up")
         assert composer(app).text == "first"
     assert stat.S_IMODE(paths.input_history_file().stat().st_mode) == 0o600
+
+
+async def test_nothing_is_kept_where_the_person_wants_none(open_screen):
+    config = Config().with_values({"history": False}, "--no-save")
+    async with open_screen(config=config) as (app, worker, pilot):
+        await pilot.press(*"secret", "enter", "up")
+        assert composer(app).text == "secret"  # in this run it is there
+    assert not paths.input_history_file().exists()
 
 
 async def test_ctrl_r_searches_in_what_was_sent(open_screen):

@@ -75,7 +75,7 @@ class Composer(TextArea):
             self.text = text
 
     def __init__(
-        self, suggestions: Suggestions, completer: Completer, history: InputHistory
+        self, suggestions: Suggestions, completer: Completer, history: InputHistory | None
     ) -> None:
         super().__init__(
             id="composer",
@@ -96,7 +96,9 @@ class Composer(TextArea):
         self._is_searching = False  # in what was sent, with the text as the words to find
 
     def on_mount(self) -> None:
-        threading.Thread(target=self._read_history, name="history", daemon=True).start()
+        if self._history is not None:
+            read = partial(self._read_history, self._history)
+            threading.Thread(target=read, name="history", daemon=True).start()
 
     def show_title(self, title: str) -> None:
         """Show what the conversation is called, in the frame."""
@@ -105,8 +107,8 @@ class Composer(TextArea):
 
     # --- history ---------------------------------------------------------------------------------
 
-    def _read_history(self) -> None:
-        texts = [printable(text) for text in self._history.read()]
+    def _read_history(self, history: InputHistory) -> None:
+        texts = [printable(text) for text in history.read()]
         if texts and self.is_running:
             self.app.call_later(self._join_history, texts)
 
@@ -218,7 +220,7 @@ class Composer(TextArea):
             self.insert("\n")
         elif self.text.strip():
             text = self.whole_text
-            if not text.startswith("/"):
+            if self._history is not None and not text.startswith("/"):
                 add = partial(self._history.add, text)
                 threading.Thread(target=add, name="history", daemon=True).start()
             self.post_message(self.Submitted(text))
