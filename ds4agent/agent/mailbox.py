@@ -44,6 +44,9 @@ from ds4agent.requests import (
     Undo,
 )
 
+# What a running turn is no obstacle to. A rule that changes holds from the next call on.
+_ANY_TIME = (ListSessions, PreviewSession, SearchSessions, EditPermissions)
+
 
 class _State(StrEnum):
     LOADING = "loading"
@@ -226,11 +229,11 @@ class Mailbox:
                 if not self._changed.wait(idle_s):
                     return None
 
-    def next_look(self) -> ListSessions | PreviewSession | SearchSessions | None:
+    def next_look(self) -> Command | None:
         """Return what was asked for meanwhile that a running turn is no obstacle to."""
         with self._changed:
             for command in self._inbox if self._state is _State.BUSY else ():
-                if isinstance(command, ListSessions | PreviewSession | SearchSessions):
+                if isinstance(command, _ANY_TIME):
                     self._inbox.remove(command)
                     return command
             return None

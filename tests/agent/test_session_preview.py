@@ -8,7 +8,16 @@ from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.agent.session_preview import readable_end
 from ds4agent.events import QueueChanged, SessionPreview, SessionsFound
-from ds4agent.requests import Mode, PreviewSession, SearchSessions, Submit, TakeBackQueued
+from ds4agent.requests import (
+    EditPermissions,
+    ListSessions,
+    Mode,
+    PreviewSession,
+    Save,
+    SearchSessions,
+    Submit,
+    TakeBackQueued,
+)
 from tests.agent.test_worker import REPLIES
 
 DEEPSEEK = (
@@ -49,6 +58,18 @@ def test_readable_end_names_the_roles_and_is_short() -> None:
     assert readable_end(DEEPSEEK) == "You: hi\nAssistant: hello"
     assert readable_end(CHATML).count("You: hi") == 2
     assert len(readable_end("x" * 100_000)) == 3000
+
+
+def test_a_running_turn_is_no_obstacle_to_looking_and_to_rules() -> None:
+    stream = EventStream(queue.Queue())
+    mailbox = Mailbox(stream, Mode.ASK)
+    mailbox.opened()
+    wanted = [EditPermissions("deny", "bash"), PreviewSession("a"), ListSessions()]
+    for command in (wanted[0], Save(), *wanted[1:]):
+        mailbox.post(command)
+    assert [mailbox.next_look() for _ in range(4)] == [*wanted, None]
+    assert mailbox.next() == Save()
+    stream.close()
 
 
 @pytest.mark.parametrize(
