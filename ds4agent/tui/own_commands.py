@@ -42,6 +42,7 @@ from ds4agent.tui.input_history import InputHistory
 from ds4agent.tui.keys import KEYS
 from ds4agent.tui.notify import Notifier
 from ds4agent.tui.plain import count, one_line
+from ds4agent.tui.widgets.approval import ApprovalPanel
 from ds4agent.tui.widgets.composer import Composer
 from ds4agent.tui.widgets.queue_preview import QueuePreview
 from ds4agent.tui.widgets.session_picker import SessionPicker
@@ -276,6 +277,9 @@ class ScreenCommands(App[int]):
             self.screen.show(entries)
         elif len(self.screen_stack) == 1:
             self.push_screen(PermissionScreen(entries))
+
+    def on_approval_panel_rule_given(self, event: ApprovalPanel.RuleGiven) -> None:
+        self._worker.send(EditPermissions("allow", event.rule))
 
     def on_permission_screen_edited(self, event: Any) -> None:
         self._worker.send(EditPermissions(event.action, event.rule))

@@ -10,11 +10,11 @@ from ds4agent.events import (
     TurnEnded,
     Usage,
 )
-from ds4agent.requests import Answer
+from ds4agent.requests import Answer, EditPermissions
 from ds4agent.tui.widgets import approval
 from ds4agent.tui.widgets.approval import ApprovalPanel
 from ds4agent.tui.widgets.composer import Composer
-from tests.tui.screen import until, until_gone, until_shown
+from tests.tui.screen import text, until, until_gone, until_shown
 
 QUESTION = ApprovalNeeded(
     "call-1", "bash", "bash: make install", "make install\nin /home/ada/project", "", False
@@ -80,6 +80,48 @@ async def test_no_takes_an_optional_reason(open_screen, no_guard):
         await pilot.press("n", *"use pip", "enter")
         await until(pilot, lambda: worker.commands)
         assert worker.commands == [Answer("call-1", False, reason="use pip")]
+
+
+async def test_a_rule_is_edited_before_it_is_remembered(open_screen, no_guard):
+    question = ApprovalNeeded("c", "bash", "bash: make a", "make a", "", False, "bash(=make a)")
+    async with open_screen() as (app, worker, pilot):
+        ask(worker, question)
+        await until_shown(pilot, "e edit the rule", "n no")
+        await pilot.press("e")
+        await until_shown(pilot, "bash(=make a)")
+        await pilot.press(*["backspace"] * 8, *"make *)", "enter")
+        await until(pilot, lambda: len(worker.commands) == 2)
+        assert worker.commands == [EditPermissions("allow", "bash(make *)"), Answer("c", True)]
+
+
+async def test_without_a_rule_there_is_none_to_edit(open_screen, no_guard):
+    async with open_screen() as (app, worker, pilot):
+        ask(worker, QUESTION)
+        await until_shown(pilot, "Allow")
+        assert "edit the rule" not in text(app)
+        await pilot.press("e", "left", "enter", "enter")  # to the last choice: no
+        await until(pilot, lambda: worker.commands == [Answer("call-1", False)])
+
+
+async def test_the_rule_can_be_edited_where_its_choice_has_no_room(open_screen, no_guard):
+    question = ApprovalNeeded("c", "bash", "bash: make", "make", "", False, "bash(=make)")
+    async with open_screen(size=(40, 24)) as (app, worker, pilot):
+        ask(worker, question)
+        await until_shown(pilot, "› y yes")
+        await pilot.press("e", "escape", "left", "enter", "enter")
+        await until(pilot, lambda: worker.commands == [Answer("c", False)])
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+async def test_all_choices_are_there_on_any_screen(open_screen, columns):
+    rule = "bash(=make install a very long target with many words)"
+    question = ApprovalNeeded("c", "bash", "bash: make", "make", "", False, rule)
+    async with open_screen(size=(columns, 24)) as (app, worker, pilot):
+        ask(worker, question)
+        await until_shown(
+            pilot, "› y yes", " a always", " n no", *([" e "] if columns > 50 else [])
+        )
+        await until(pilot, lambda: app.query_one(ApprovalPanel).has_focus)
 
 
 async def test_the_default_of_a_risky_call_is_no(open_screen, no_guard):

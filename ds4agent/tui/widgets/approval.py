@@ -25,7 +25,16 @@ _SHARE_OF_SCREEN = 0.65  # so that what led to the question stays in sight
 _ROWS_AROUND = 7  # frame, title, gaps, the line about what is hidden, choices
 _RULE_WIDTH = 40  # characters of the rule that "always" remembers
 
-_CHOICES = (("once", "y", "yes, once"), ("always", "a", "always here"), ("no", "n", "no"))
+_CHOICES = (
+    ("once", "y", "yes, once"),
+    ("always", "a", "always here"),
+    ("rule", "e", "edit the rule"),
+    ("no", "n", "no"),
+)
+_NO = 3  # the index of the last one
+_SHORT = {"once": "yes", "always": "always", "rule": "rule", "no": "no"}  # on a narrow screen
+_CELLS_SHORT = 46  # of all choices in their short form
+_CELLS_WITHOUT_RULE = 66  # of all choices in their long form
 
 
 class Choice(Static):
@@ -68,6 +77,13 @@ class ApprovalPanel(Vertical, can_focus=True):
             self.call_id, self.approved = call_id, approved
             self.always, self.reason = always, reason
 
+    class RuleGiven(Message):
+        """The person wrote a rule of their own: what it fits is allowed from now on."""
+
+        def __init__(self, rule: str) -> None:
+            super().__init__()
+            self.rule = rule
+
     class TypedAhead(Message):
         """A character that was meant for the composer."""
 
@@ -82,7 +98,9 @@ class ApprovalPanel(Vertical, can_focus=True):
         super().__init__(id="approval")
         self.display = False
         self.call_id = ""
-        self._selected = 2
+        self._selected = _NO
+        self._rule = ""
+        self._is_writing_rule = False
         self._guarded_until = 0.0
 
     def compose(self) -> ComposeResult:
@@ -93,7 +111,7 @@ class ApprovalPanel(Vertical, can_focus=True):
         with Horizontal(id="approval-choices"):
             for choice in _CHOICES:
                 yield Choice(*choice)
-        yield Input(id="approval-reason", placeholder="Reason for the model (optional), Enter")
+        yield Input(id="approval-reason", select_on_focus=False)
 
     def ask(self, question: ApprovalNeeded) -> None:
         """Show the question and take the keyboard."""
@@ -103,10 +121,8 @@ class ApprovalPanel(Vertical, can_focus=True):
         self.query_one("#approval-title", Static).update(
             Content.assemble(mark, (f"Allow {title}?", "bold"))
         )
-        rule = shortened(visible(question.rule), _RULE_WIDTH)
-        for choice in self.query(Choice):
-            if choice.choice == "always":
-                choice.relabel(f"always here: {rule}" if rule else "always here")
+        self._rule = question.rule
+        self._label_choices()
         parts = [Content(visible(question.detail))] if question.detail else []
         if question.diff:
             parts.append(diff_content(_without_header(visible(question.diff))))
@@ -119,7 +135,7 @@ class ApprovalPanel(Vertical, can_focus=True):
         self._reason.display = False
         self._reason.value = ""
         self._reason.cursor_blink = False
-        self._select(2 if question.risky else 0)
+        self._select(_NO if question.risky else 0)
         self._guarded_until = time.monotonic() + GUARD_S
         self.display = True
         self.focus()
@@ -140,6 +156,21 @@ class ApprovalPanel(Vertical, can_focus=True):
 
     def on_resize(self) -> None:
         self.fit(self.screen.size.height)
+        self._label_choices()
+        self._select(self._selected)
+
+    def _label_choices(self) -> None:
+        """Say what "always" would remember, in as many cells as there are."""
+        room = self.screen.size.width - 6  # margins, frame, padding
+        long = room >= _CELLS_WITHOUT_RULE
+        rule_cells = min(_RULE_WIDTH, room - _CELLS_WITHOUT_RULE)
+        for choice in self.query(Choice):
+            label = next(label for name, _, label in _CHOICES if name == choice.choice)
+            if choice.choice == "always" and self._rule and rule_cells > 4:
+                label = f"{label}: {shortened(visible(self._rule), rule_cells)}"
+            choice.relabel(label if long else _SHORT[choice.choice])
+            # Where there is no room for it, its key works all the same.
+            choice.display = choice.choice != "rule" or (bool(self._rule) and room >= _CELLS_SHORT)
 
     def dismiss_question(self, call_id: str = "") -> None:
         """Hide the panel, if it asks about this call or no call is named."""
@@ -182,14 +213,16 @@ class ApprovalPanel(Vertical, can_focus=True):
                 self._choose("once")
             case "a":
                 self._choose("always")
+            case "e" if self._rule:
+                self._choose("rule")
             case "n":
                 self._choose("no")
             case "enter":
                 self._choose(_CHOICES[self._selected][0])
             case "left" | "up":
-                self._select((self._selected - 1) % len(_CHOICES))
+                self._step(-1)
             case "right" | "down" | "tab":
-                self._select((self._selected + 1) % len(_CHOICES))
+                self._step(1)
             case "pageup":
                 self._scroll(-1)
             case "pagedown":
@@ -218,16 +251,34 @@ class ApprovalPanel(Vertical, can_focus=True):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self._answer(approved=False, reason=event.value.strip())
+        text = event.value.strip()
+        if not self._is_writing_rule:
+            self._answer(approved=False, reason=text)
+        elif text:
+            self.post_message(self.RuleGiven(text))
+            self._answer(approved=True)
 
     def _select(self, index: int) -> None:
         self._selected = index
         for idx, choice in enumerate(self.query(Choice)):
             choice.select(idx == index)
 
+    def _step(self, step: int) -> None:
+        """Go to the next choice that is there."""
+        shown = [i for i, choice in enumerate(self.query(Choice)) if choice.display]
+        at = shown.index(self._selected) if self._selected in shown else 0
+        self._select(shown[(at + step) % len(shown)])
+
     def _choose(self, name: str) -> None:
-        if name == "no":
-            self._select(2)
+        if name in ("no", "rule"):
+            self._is_writing_rule = name == "rule"
+            self._select([choice[0] for choice in _CHOICES].index(name))
+            self._reason.value = self._rule if self._is_writing_rule else ""
+            self._reason.placeholder = (
+                "A rule, like bash(make *)"
+                if self._is_writing_rule
+                else "Reason for the model (optional), Enter"
+            )
             self._reason.display = True
             self._reason.focus()
         else:
