@@ -54,7 +54,7 @@ class Equipment:
         self.policy = ApprovalPolicy(
             self._sandbox is not None, settings.rules, settings.permission_file
         )
-        self.hooks = Hooks(settings.hooks, self._sandbox)
+        self.hooks = Hooks(settings.hooks, self._sandbox, undo)
         # A result may take a third of the context at three bytes a token.
         self._limit = max(_MIN_RESULT_BYTES, min(_MAX_RESULT_BYTES, model.ctx))
         self._servers = McpServers(settings.servers, settings.cwd, self._limit)

@@ -11,13 +11,15 @@
 model's commands, in the workspace, and finds the call in ``DS4_TOOL``, ``DS4_SUBJECT`` (its path
 or command) and ``DS4_ARGUMENTS`` (JSON). *before*: an exit code other than 0 forbids the call, and
 the model reads what the command printed. *after*: what it printed stands behind the result.
-A hook that cannot run forbids the call, too: whoever wrote it counts on it.
+A hook that cannot run forbids the call, too: whoever wrote it counts on it. What a hook changes in
+the workspace belongs to the turn, and is undone with it.
 """
 
 import json
 import shlex
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ from tools.errors import ToolError
 
 if TYPE_CHECKING:  # settings hold hooks, and they are read before the first paint
     from tools.sandbox.run import Sandbox
+    from tools.undo.log import UndoLog
 
 _MOST_OUTPUT = 4000  # characters of one hook that the model reads: the end of it
 _LONGEST_ARGUMENTS = 32 << 10  # characters; more does not fit into an environment
@@ -54,9 +57,12 @@ class Hook:
 class Hooks:
     """Runs the hooks that a call has."""
 
-    def __init__(self, hooks: Sequence[Hook], sandbox: "Sandbox | None") -> None:
+    def __init__(
+        self, hooks: Sequence[Hook], sandbox: "Sandbox | None", undo: "UndoLog | None" = None
+    ) -> None:
         self._hooks = tuple(hooks)
         self._sandbox = sandbox
+        self._undo = undo
 
     def before(
         self,
@@ -119,12 +125,13 @@ class Hooks:
         exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in values.items())
         stream, pieces = PlainStream(), []
         try:
-            result = self._sandbox.run(
-                f"export {exports}\n{hook.run}",
-                hook.timeout_s,
-                cancel,
-                lambda data: pieces.append(stream.feed(data.decode("utf-8", "replace"))),
-            )
+            with self._undo.step(None) if self._undo is not None else nullcontext():
+                result = self._sandbox.run(
+                    f"export {exports}\n{hook.run}",
+                    hook.timeout_s,
+                    cancel,
+                    lambda data: pieces.append(stream.feed(data.decode("utf-8", "replace"))),
+                )
         except ToolError as error:
             return False, f"the hook cannot run: {error}"
         output = ("".join(pieces) + stream.finish()).strip()[-_MOST_OUTPUT:]

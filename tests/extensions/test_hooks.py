@@ -5,11 +5,11 @@ import threading
 import pytest
 
 from ds4agent.errors import ConfigError
-from ds4agent.events import Outcome, ToolFinished
+from ds4agent.events import FilesRestored, Outcome, ToolFinished
 from ds4agent.extensions.hooks import Hook, Hooks, When
 from ds4agent.extensions.settings import read_hooks, read_servers
 from ds4agent.permissions.rules import Rule
-from ds4agent.requests import Mode
+from ds4agent.requests import Mode, Undo
 from tests.agent.conftest import call
 from tools.base import Access
 
@@ -55,6 +55,22 @@ def test_arguments_come_as_json(open_rig, workspace) -> None:
     assert (workspace / "seen.json").read_text(encoding="utf-8") == (
         '{"path": "b.txt", "content": "it\'s $HOME `x`"}'
     )
+
+
+def test_what_hooks_change_is_undone_with_the_turn(open_rig, workspace) -> None:
+    hooks = (
+        _hook(When.BEFORE, "write", "echo before >> log.txt"),
+        _hook(When.AFTER, "write", "tr a-z A-Z < b.txt > tmp && cat tmp > b.txt && rm tmp"),
+    )
+    rig = open_rig([call("write", path="b.txt", content="small\n"), "Done."], hooks=hooks)
+    rig.ready()
+    rig.turn("write")
+    rig.wait_idle()
+    assert (workspace / "b.txt").read_text(encoding="utf-8") == "SMALL\n"
+    assert (workspace / "log.txt").exists()
+    rig.send(Undo())
+    assert rig.wait(FilesRestored).paths == ("b.txt", "log.txt")
+    assert sorted(path.name for path in workspace.iterdir()) == ["notes.txt"]
 
 
 def test_hook_that_cannot_run_forbids_the_call() -> None:
