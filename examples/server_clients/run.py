@@ -26,14 +26,14 @@ FIRST = "Read the file notes.txt with a tool and tell me the secret word in it."
 SECOND = "Which word was it? Answer with the word only."
 
 
-def codex(url: str, model: str, home: Path, binary: Path) -> tuple[list[str], list[str]]:
+def codex(url: str, model: str, ctx: int, home: Path, binary: Path) -> tuple[list[str], list[str]]:
     """Return the commands of the two turns; writes the client's settings."""
     (home / ".codex").mkdir()
     (home / ".codex" / "config.toml").write_text(
         f"""\
 model = "{model}"
 model_provider = "ds4"
-model_context_window = 32768
+model_context_window = {ctx}
 approval_policy = "never"
 sandbox_mode = "read-only"
 [model_providers.ds4]
@@ -49,7 +49,9 @@ request_max_retries = 0
     return [*start, FIRST], [*start, "resume", "--last", SECOND]
 
 
-def opencode(url: str, model: str, home: Path, binary: Path) -> tuple[list[str], list[str]]:
+def opencode(
+    url: str, model: str, ctx: int, home: Path, binary: Path
+) -> tuple[list[str], list[str]]:
     """See ``codex``."""
     (home / "opencode.json").write_text(
         json.dumps(
@@ -58,7 +60,7 @@ def opencode(url: str, model: str, home: Path, binary: Path) -> tuple[list[str],
                     "ds4": {
                         "npm": "@ai-sdk/openai-compatible",
                         "options": {"baseURL": f"{url}/v1", "apiKey": "any"},
-                        "models": {model: {"limit": {"context": 32768, "output": 2048}}},
+                        "models": {model: {"limit": {"context": ctx, "output": 2048}}},
                     }
                 },
                 "permission": {"bash": "deny", "edit": "deny", "webfetch": "deny"},
@@ -72,7 +74,7 @@ def opencode(url: str, model: str, home: Path, binary: Path) -> tuple[list[str],
     return [*start, FIRST], [*start, "--continue", SECOND]
 
 
-def claude(url: str, model: str, home: Path, binary: Path) -> tuple[list[str], list[str]]:
+def claude(url: str, model: str, ctx: int, home: Path, binary: Path) -> tuple[list[str], list[str]]:
     """See ``codex``."""
     start = [str(binary), "-p", "--model", model, "--tools", "Read", "--allowedTools", "Read"]
     return [*start, "--", FIRST], [*start, "--continue", "--", SECOND]
@@ -121,6 +123,12 @@ def counters(url: str) -> dict[str, float]:
     return {name: float(value) for name, value in values}
 
 
+def context_length(url: str) -> int:
+    """Return the context of the server's model in tokens."""
+    with urllib.request.urlopen(f"{url}/v1/models") as answer:
+        return json.load(answer)["data"][0]["context_length"]
+
+
 def grown(before: dict[str, float], after: dict[str, float], start: str) -> int:
     """Return by how much the counters have grown whose names begin so."""
     return int(sum(v - before.get(k, 0) for k, v in after.items() if k.startswith(start)))
@@ -133,7 +141,7 @@ def run_client(name: str, url: str, model: str, binary: Path, timeout_s: int) ->
         home.mkdir()
         work.mkdir()
         (work / "notes.txt").write_text(f"The secret word is {WORD}.\n", encoding="utf-8")
-        turns = CLIENTS[name](url, model, home, binary)
+        turns = CLIENTS[name](url, model, context_length(url), home, binary)
         for number, command in enumerate(turns, 1):
             before, started = counters(url), time.monotonic()
             try:
