@@ -39,14 +39,14 @@ class Archive:
         engine: Engine,
         store: SessionStore | None,
         cwd: str,
-        system: str,
+        system: System,
         tools: tuple[ToolSpec, ...],
     ) -> None:
         self._engine = engine
         self._store = store
         self._cwd = cwd
         self._tools = tools
-        self._head = tuple(engine.chat.render([System(system, tools)]))
+        self._head = tuple(engine.chat.render([system]))
         self._head_text = engine.tokenizer.render(self._head)
         self._head_state: SessionState | None = None
         self._keeping = Keeping(engine, store, cwd) if store is not None else None

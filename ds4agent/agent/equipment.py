@@ -9,13 +9,13 @@ from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.agent.profiles.choose import choose
 from ds4agent.agent.profiles.guide import Guide, Surroundings
-from ds4agent.agent.prompt import tool_specs
+from ds4agent.agent.prompt import in_words, system_text, tool_specs
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.events import Notice
 from ds4agent.extensions.hooks import Hooks
 from ds4agent.extensions.mcp_client import McpServers
 from ds4agent.requests import Mode
-from engine.chat.format import ToolSpec
+from engine.chat.format import System, ToolSpec
 from engine.state import ModelInfo
 from tools.sandbox.probe import open_sandbox
 from tools.toolbox import Toolbox
@@ -74,6 +74,16 @@ class Equipment:
         """Forget what the model has read of which file: that belongs to another conversation."""
         self.toolbox.close()
         self.toolbox = self._open_toolbox()
+
+    def system(self) -> System:
+        """Return the head of each conversation."""
+        settings, profile = self._settings, self.profile
+        text = system_text(settings.cwd, "", profile.prompt)
+        if not profile.lists_tools:
+            text = f"{text} {in_words(self.specs)}"
+        extra = settings.system_prompt_extra.strip()
+        text = f"{text}\n\n{extra}" if extra else text
+        return System(text, self.specs if profile.lists_tools else ())
 
     def guide(self, calls: CallRunner, mailbox: Mailbox, stream: EventStream, ctx: int) -> Guide:
         """Return what leads one turn; ``ctx`` is the length of the context in tokens."""

@@ -51,6 +51,12 @@ def tool_specs(
     )
 
 
+def in_words(specs: Iterable[ToolSpec]) -> str:
+    """Return a line about tools for a model that is not given their schemas."""
+    calls = (f"{spec.name}({', '.join(spec.parameters.get('properties', {}))})" for spec in specs)
+    return f"Functions: {', '.join(calls)}."
+
+
 def reminder(task: str) -> str:
     """Return the line that follows a result: a small model forgets over it what it was asked."""
     asked = " ".join(task.split())

@@ -78,7 +78,6 @@ from ds4agent.agent.mailbox import Mailbox
 from ds4agent.agent.making_room import RoomMaker
 from ds4agent.agent.meter import file_reporter, load_reporter, prefill_reporter
 from ds4agent.agent.project import UntrustedProject
-from ds4agent.agent.prompt import system_text
 from ds4agent.agent.saver import IDLE_S, Saver
 from ds4agent.agent.session_preview import looked_up
 from ds4agent.agent.settings import AgentSettings
@@ -315,10 +314,9 @@ class AgentWorker:
             lambda line: self._stream.emit(Notice(line, "warning")),
             self._files.log,
         )
-        prompt = self._equipment.profile.prompt
-        text = system_text(self._settings.cwd, self._settings.system_prompt_extra, prompt)
+        system = self._equipment.system()
         tools = self._equipment.specs
-        self._archive = Archive(engine, self._store, str(self._settings.cwd), text, tools)
+        self._archive = Archive(engine, self._store, str(self._settings.cwd), system, tools)
         if self._store is not None:
             self._saver.use(self._archive)
 

@@ -5,6 +5,9 @@ from collections.abc import Iterator, Sequence
 from engine.chat.reply_rule import literal, regex
 
 _MARKDOWN = (".md", ".markdown", ".mdx", ".rst")
+# Vocabularies have tokens of a fence and the newlines after it: without them a model that is about
+# to end has to choose another token, which may be no fence.
+_END = r"/\n{0,2}/"
 _MOST_ORDERED = 5  # names: each once, in any order, takes a rule for each set of them
 
 
@@ -21,7 +24,7 @@ def file_rules(names: Sequence[str]) -> Iterator[str]:
     yield from _fence("LONG_FENCE", "````")
     if len(names) > _MOST_ORDERED:
         yield f"any_file: {' | '.join(f'file_{i}' for i in range(len(names)))}"
-        yield r'files: any_file ("\n\n" any_file)*'
+        yield rf'files: any_file ("\n\n" any_file)* {_END}'
         return
     for used in range(1 << len(names)):
         left = [i for i in range(len(names)) if not used >> i & 1]
@@ -29,10 +32,11 @@ def file_rules(names: Sequence[str]) -> Iterator[str]:
             yield f"files: {' | '.join(f'file_{i} more_{1 << i}' for i in left)}"
         else:
             more = [rf'"\n\n" file_{i} more_{used | 1 << i}' for i in left]
-            yield f"more_{used}: {' | '.join([*more, literal('')])}"
+            yield f"more_{used}: {' | '.join([*more, _END])}"
 
 
 def _fence(symbol: str, marks: str) -> Iterator[str]:
     pattern = marks + r"[a-z]*\n((?s:.*)\n)?" + marks
     earlier_end = rf"\n{marks}(?s:.)"
-    yield f"{symbol}: {regex(pattern, (earlier_end,))}"
+    too_short = r"\n`{1,2}[ \t]*\n"  # a line that was meant to be the end
+    yield f"{symbol}: {regex(pattern, (earlier_end, too_short))}"

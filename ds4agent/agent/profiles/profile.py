@@ -14,6 +14,7 @@ class Profile:
     prompt: str  # file of the system prompt, in ``prompts``
     guide: Callable[[Surroundings], Guide]  # made anew for each turn
     tools: tuple[str, ...] | None = None  # those the model is told of; None: all
+    lists_tools: bool = True  # in the way of the chat format; else in words, in the prompt
     understood: tuple[str, ...] = ()  # tools that it may call without being told
     offers_limits: bool = True  # optional numbers of tools are among what it is told
     max_call_rounds: int | None = None  # then it has to answer in words

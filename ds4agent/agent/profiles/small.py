@@ -71,8 +71,8 @@ class SmallGuide:
         named = self._named
         if any(path not in self._shown for path in named.files):
             return None
-        names = (*named.files, *named.missing)
-        return names if 0 < len(names) <= _MOST_NAMES else None
+        names = self._wanted((*named.files, *named.missing))
+        return names or None
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -191,7 +191,14 @@ class SmallGuide:
         """Return the files in which the cause of a failure may be: those that were written, and
         those that were named."""
         named = [path for path in self._named.files if path in self._shown]
-        return tuple(dict.fromkeys([*written, *named, *self._missing()]))[:_MOST_NAMES]
+        return self._wanted([*written, *named, *self._missing()])
+
+    def _wanted(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """Leave out the tests that are there, unless there is nothing else: they say what is
+        wanted."""
+        there = [path for path in self._named.files if verification.is_test(path)]
+        others = [path for path in dict.fromkeys(paths) if path not in there]
+        return tuple(others or dict.fromkeys(paths))[:_MOST_NAMES]
 
 
 SMALL = Profile(
@@ -200,6 +207,7 @@ SMALL = Profile(
     guide=SmallGuide,
     tools=("read", "edit", "list", "bash"),
     understood=("write",),
+    lists_tools=False,  # a list of JSON makes it write JSON
     offers_limits=False,
     max_call_rounds=10,  # what it has not done by then, it will undo
     takes_back_repeats=True,

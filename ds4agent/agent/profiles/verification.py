@@ -33,6 +33,7 @@ _ALWAYS_WRONG = re.compile(
     r"TypeError)\b|syntax error"
 )
 _TAKES_ARGUMENTS = re.compile(r"\bsys\.argv\b|\bargparse\b|\$[1@]|\bclick\b|\btyper\b")
+_TAKES_FIXTURES = re.compile(r"^(?:class\s+Test|(?:async\s+)?def\s+test_\w*\((?!\)))", re.MULTILINE)
 _ABOUT_INPUT = re.compile(r"\b(?:asks?|enters?|input|stdin|standard input|prompts?|types?)\b", re.I)
 _IMPORTS = r"^\s*(?:from|import)\s+{stem}\b"
 
@@ -43,6 +44,12 @@ class Command:
 
     line: str
     path: str
+
+
+def is_test(path: str) -> bool:
+    """Tell whether a file holds tests, by its name."""
+    name = PurePosixPath(path).name
+    return name.endswith(".py") and (name.startswith("test_") or name.endswith("_test.py"))
 
 
 def spoiled(path: str, text: str) -> str:
@@ -98,7 +105,7 @@ def commands(
         is_named = path in named or path in changed
         if path not in entries:
             continue
-        if name.endswith(".py") and (name.startswith("test_") or name.endswith("_test.py")):
+        if is_test(path):
             if is_named or name in beside:
                 tests.append(Command(_test(path, text_of(path) or ""), path))
         elif is_named and name.endswith((".py", ".sh")):
@@ -128,7 +135,7 @@ def failure(command: str, outcome: CallOutcome, text: str, task: str) -> str:
     if outcome.ok or outcome.exit_code in (None, 126, 127):
         return ""
     said = outcome.text
-    if "No module named pytest" in said or "no tests ran" in said:
+    if "No module named pytest" in said or "no tests ran" in said.lower():
         return ""
     if not _ALWAYS_WRONG.search(said):
         if _TAKES_ARGUMENTS.search(text):
@@ -136,7 +143,13 @@ def failure(command: str, outcome: CallOutcome, text: str, task: str) -> str:
         if "EOFError" in said and _ABOUT_INPUT.search(task):
             return ""  # nobody typed
     lines = [line for line in said.splitlines() if line.strip()][-_TAIL_LINES:]
-    return f"{command} fails:\n" + "\n".join(lines)[-_TAIL_CHARS:]
+    return f"{_short(command)} fails:\n" + "\n".join(lines)[-_TAIL_CHARS:]
+
+
+def _short(command: str) -> str:
+    """Return how the model is told of a command: in its own words a test is its file."""
+    found = re.match(r'python3 -c "import (\w+) as t;', command)
+    return f"{found[1]}.py" if found else command
 
 
 def _test(path: str, text: str) -> str:
@@ -145,6 +158,13 @@ def _test(path: str, text: str) -> str:
         return f"python3 {quoted}"
     if "unittest" in text:
         return f"python3 -m unittest {quoted}"
+    if "/" not in path and "pytest" not in text and not _TAKES_FIXTURES.search(text):
+        stem = PurePosixPath(path).stem
+        if stem.isidentifier():  # no need of a test runner, which may not be installed
+            return (
+                f'python3 -c "import {stem} as t; '
+                "[f() for n, f in list(vars(t).items()) if n.startswith('test_') and callable(f)]\""
+            )
     return f"python3 -m pytest -q -x {quoted}"
 
 
