@@ -10,7 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol
 
 # Bytes done, bytes in all. What it raises ends the reading or writing.
 Progress = Callable[[int, int], None]
@@ -177,8 +177,3 @@ class WatchedFile:
             self._flusher = None
         if flush is not None:
             flush.result()
-
-
-def watched(file: BinaryIO) -> WatchedFile:
-    """Return ``file`` itself where it is watched already."""
-    return cast(WatchedFile, file) if isinstance(file, WatchedFile) else WatchedFile(file, 0)
