@@ -150,6 +150,11 @@ def _line_windows(
         end = starts[index + len(old_lines)] - 1
         if whole_last and end < len(flat.text):
             end += 1
+        elif whole_last and flat.text.endswith("\n"):
+            # ``old`` has a newline too many: the last line of this run is the nothing behind the
+            # file's final newline, which stays.
+            replacement = replacement.removesuffix("\n")
+            replacement += "" if replacement.endswith("\n") or not replacement else "\n"
         elif whole_last and replacement.endswith("\n"):
             replacement = replacement[:-1]  # the file has no final newline and keeps none
         spans.append((flat.original(start), flat.original(end), replacement))

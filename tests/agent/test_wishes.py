@@ -18,6 +18,7 @@ from ds4agent.events import (
     TextDelta,
     ToolFinished,
     TurnEnded,
+    TurnStarted,
 )
 from ds4agent.permissions.rules import OwnedRule, Rule, Verdict
 from ds4agent.requests import Answer, Compact, Load, Mode, New, SetMode, Start, Submit
@@ -124,6 +125,27 @@ def test_wish_08_a_second_conversation_costs_the_first_nothing(open_rig, tmp_pat
     rig.wait_idle()
     rig.send(Load(first))
     assert rig.wait(Ready).prefilled_tokens == 0
+
+
+def test_wish_09_a_damaged_file_is_told_and_the_program_stays_usable(open_rig, tmp_path) -> None:
+    store = tmp_path / "kv"
+    rig = open_rig(["One.", "Two."], store_folder=store)
+    rig.ready()
+    rig.turn("a question")
+    identifier = rig.close().resume_id
+    path = store / f"{identifier}.kv"
+    data = bytearray(path.read_bytes())
+    data[-100] ^= 0xFF  # in the rows of the state: no text and no count shows it
+    path.write_bytes(data)
+    again = open_rig(
+        ["One.", "Two."], store_folder=store, start=Start(resume_id=identifier[:8], prompt="on")
+    )
+    ready = again.ready()
+    assert not ready.history  # a new conversation, and the prompt did not go to it
+    assert any(notice.level == "error" for notice in again.of(Notice))
+    assert not again.of(TurnStarted)
+    assert again.turn("something else").outcome is Outcome.DONE
+    assert path.with_name(f"{path.name}.corrupt").read_bytes() == bytes(data)  # and still there
 
 
 def test_wish_10_conversations_belong_to_their_folder(open_rig, tmp_path) -> None:

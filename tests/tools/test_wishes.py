@@ -48,6 +48,28 @@ def bash(box: Toolbox, command: str, **arguments: object) -> ToolResult:
     return box.run("bash", {"command": command, **arguments})
 
 
+@pytest.mark.parametrize("new", ["B\nC", "B\nC\n", "B\nC\n\n"])
+def test_wish_22_a_superfluous_newline_at_the_end_of_old_is_no_part_of_it(
+    file: Path, edit: Edit, new: str
+) -> None:
+    file.write_bytes(b"a\nb\nc\n")
+    assert edit("b\nc\n\n", new).ok and file.read_bytes() == b"a\nB\nC\n"
+    # Where another line follows, an empty line is text: the miss shows what stands there.
+    file.write_bytes(b"a\nb\nc\n")
+    result = edit("b\n\n", "B\n")
+    assert not result.ok and "2 b\n3 c" in result.text and file.read_bytes() == b"a\nb\nc\n"
+
+
+def test_wish_23_marks_of_our_own_never_get_into_a_file(
+    toolbox: Toolbox, file: Path, edit: Edit
+) -> None:
+    file.write_text("a\nb\nc\n", encoding="utf-8")
+    shown = toolbox.run("read", {"path": "a.py"}).text
+    assert "2 b\n3 c" in shown  # line numbers are the only marks that a model sees
+    assert edit("2 b\n3 c", "2 B\n3 C").ok
+    assert file.read_text(encoding="utf-8") == "a\nB\nC\n"
+
+
 @pytest.mark.parametrize(
     ("have", "old", "wanted", "ignored"),
     [
@@ -155,7 +177,7 @@ def test_wish_35_shell_is_no_way_around_the_rules_of_the_edit_tool(
 
 
 @pytest.mark.sandbox
-def test_wish_37_what_a_call_can_change_is_known_before_it_runs(box: Toolbox) -> None:
+def test_what_a_call_can_change_is_known_before_it_runs(box: Toolbox) -> None:
     access = {name: tool.access for name, tool in box.tools.items()}
     assert access["read"] is access["git"] is Access.READ
     assert access["write"] is access["edit"] is Access.WRITE
