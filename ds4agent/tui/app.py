@@ -12,6 +12,7 @@ from textual import events, work
 from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding
+from textual.timer import Timer
 
 from ds4agent.commands import CommandTable
 from ds4agent.config import Config
@@ -36,6 +37,7 @@ from ds4agent.tui.widgets.trust_dialog import NOT_NOW, TrustDialog
 
 QUIT_AGAIN_S = 2.0  # the second press of Ctrl+C must come within this time
 _CLOSE_WAIT_S = 10.0  # how long the end of the screen waits for the worker to save
+_REPAINT_AFTER_S = 0.4  # tmux tells a new size up to 0.25 s after it holds
 _CYCLE = {Mode.PLAN: Mode.ASK, Mode.ASK: Mode.AUTO, Mode.AUTO: Mode.PLAN}
 
 
@@ -75,6 +77,7 @@ class AgentApp(ScreenCommands):
         self._notes = tuple(notes)
         self._quit_armed_at = 0.0
         self._is_quitting = False
+        self._repaint: Timer | None = None
         self.is_started = False
         self.controller: Controller
         if no_animation:
@@ -105,6 +108,15 @@ class AgentApp(ScreenCommands):
         self._quit_on_signals()
         # The first paint comes before anything heavy: the worker starts when it is on screen.
         self.call_after_refresh(self._start_worker)
+
+    def on_resize(self) -> None:
+        """Draw everything again a moment after the last change of size.
+
+        A multiplexer changes its grid before it tells: what is drawn in between lands anywhere.
+        """
+        if self._repaint is not None:
+            self._repaint.stop()
+        self._repaint = self.set_timer(_REPAINT_AFTER_S, lambda: self.screen.refresh())
 
     def _quit_on_signals(self) -> None:
         """End as by a key when killed: saved, and the screen restored."""

@@ -1,6 +1,7 @@
 """A real terminal for tests: a program in tmux, keys in, screen text out."""
 
 import os
+import pty
 import shlex
 import subprocess
 import time
@@ -41,6 +42,34 @@ class Terminal:
     def press(self, *keys: str) -> None:
         """Send named keys: Enter, C-c, Escape, BTab."""
         self._tmux("send-keys", *keys)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change the size of the window, as a person does who drags its edge."""
+        self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
+
+    def attach_and_detach(self) -> None:
+        """Look at the pane with a client in a pseudo terminal of its own, and leave it again."""
+        outer, inner = pty.openpty()
+        client = subprocess.Popen(
+            ["tmux", "-L", self._socket, "attach-session"],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env={**os.environ, "TERM": "xterm-256color"},
+            start_new_session=True,
+        )
+        os.close(inner)
+        try:
+            deadline = time.monotonic() + 10.0
+            while not self._tmux("list-clients"):
+                assert time.monotonic() < deadline, "tmux does not attach"
+                time.sleep(0.05)
+            self._tmux("detach-client", "-a")
+            self._tmux("detach-client")
+            client.wait(10.0)
+        finally:
+            client.kill()
+            os.close(outer)
 
     def screen(self) -> str:
         return self._tmux("capture-pane", "-p")
