@@ -100,7 +100,7 @@ async def test_ctrl_up_mounts_a_page_and_end_goes_back(open_screen):
 async def test_mounted_widgets_stay_bounded_while_turns_go_on(open_screen):
     async with open_screen() as (app, worker, pilot):
         transcript = app.query_one(Transcript)
-        for n in range(40):
+        for n in range(16):
             worker.emit(TurnStarted(f"question {n}"), TextDelta("text\n\n" * 24))
         worker.emit(TurnStarted("the last one"))
         await until_shown(pilot, "the last one")
