@@ -153,10 +153,11 @@ class Answering:
         grammar = self._forms.start(replace(rule, thinking=thinking)) if rule is not None else None
         not_first = chat.call_beginnings() if in_words and not is_forced else ()
         answer, ids, watch = Answer(), CallIds(), RepetitionWatch()
-        options = self._sampling
+        options = _tried_again(self._sampling) if form.is_shaken else self._sampling
         self._meter.begin_round(self._conversation.n_tokens)
         left = max_tokens
         answer.end = End.TOO_LONG
+        was_shaken = False
         while left > 0 and answer.end is End.TOO_LONG:
             is_shaken = False
             with closing(
@@ -180,7 +181,7 @@ class Answering:
                         answer.end = End.CALLS
                     elif watch.is_hopeless(repeated):
                         answer.end = End.REPEATING
-                    elif repeated and options is self._sampling:
+                    elif repeated and not was_shaken:
                         is_shaken = True
                     # An interrupt wins over a call that was just completed: it must not run.
                     if cancel.is_set():
@@ -192,7 +193,7 @@ class Answering:
                 answer.end = End.INTERRUPTED
             if not is_shaken:
                 break
-            options, not_first = _shaken(options), ()
+            options, not_first, was_shaken = _shaken(options), (), True
         # The last token is consumed when the generator closes, so only now is all of it there.
         self._conversation.adopt_generated()
         self._meter.end_round()
@@ -258,6 +259,13 @@ def _bare_call_name(text: str) -> str:
         return ""
     is_call = set(value) == {"name", "arguments"} and isinstance(value["name"], str)
     return value["name"] if is_call else ""
+
+
+def _tried_again(options: SamplingOptions) -> SamplingOptions:
+    """Sample less likely tokens, in the same way each time."""
+    seed = options.seed if options.seed is not None else 1
+    temperature = max(options.temperature, _SHAKEN_TEMPERATURE)
+    return dataclasses.replace(options, temperature=temperature, seed=seed)
 
 
 def _shaken(options: SamplingOptions) -> SamplingOptions:

@@ -41,6 +41,7 @@ class CallOutcome:
     refused: bool = False  # headless: nobody could be asked
     diff: str = ""  # of the file that was changed
     exit_code: int | None = None  # of a command
+    missed: bool = False  # it was not forbidden, but could not be done
 
 
 class CallRunner:
@@ -94,7 +95,7 @@ class CallRunner:
         title = one_line(preview.title or call.name)
         self._stream.emit(ToolCallReady(call_id, call.name, call.arguments, title, preview.diff))
         if tool is None or problem:
-            return self._refuse(call_id, call, problem)
+            return dataclasses.replace(self._refuse(call_id, call, problem), missed=True)
         if self._mailbox.cancel.is_set():
             return self.skip(call_id, call, NOT_EXECUTED, is_shown=True)
         mode = self._mailbox.mode
@@ -202,6 +203,7 @@ class CallRunner:
             changed=result.ok and access is Access.WRITE,
             diff=result.diff if result.ok else "",
             exit_code=result.exit_code,
+            missed=not result.ok,
         )
 
     def _refuse(

@@ -322,7 +322,7 @@ class Turn:
     def _start_over(self, told: str) -> bool:
         """Forget an answer and what came of its calls, and tell the model something instead; False
         when there is no room for it."""
-        message = self._conversation.render([User(told)])
+        message = self._conversation.render([User(told)] if told else [])
         self._conversation.drop_open_turn()
         if len(message) + self._answer_reserve > self._conversation.n_free:
             self._conversation.adopt_generated()

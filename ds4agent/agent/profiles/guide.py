@@ -17,6 +17,7 @@ class ReplyForm:
     rule: ReplyRule | None = None  # None: it is free
     has_files: bool = False  # a name and a fence below it is a call of ``write``
     in_words: bool = False  # it cannot begin as a call, and nothing in it is one
+    is_shaken: bool = False  # the likeliest tokens failed: others get a chance
 
 
 IN_WORDS = ReplyForm(in_words=True)
@@ -28,7 +29,9 @@ class After:
 
     ends: bool = False  # the turn is done; the model is not asked again
     added: str = ""  # follows the last result
-    retry: str | None = None  # the answer and its results are dropped, and the model is told this
+    retry: str | None = (
+        None  # the answer and its results are dropped, and the model is told this, if anything
+    )
 
 
 GO_ON, END = After(), After(ends=True)

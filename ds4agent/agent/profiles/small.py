@@ -19,7 +19,7 @@ from ds4agent.agent.prompt import reminder
 from engine.chat.reply_rule import ReplyRule
 
 _WRITE, _EDIT, _SHELL = "write", "edit", "bash"
-_REPAIRS = 2  # times that a turn goes on because a check found something
+_REPAIRS = 3  # times that a turn goes on because a check found something
 _MOST_NAMES = 12  # files that an answer may begin with
 
 
@@ -38,6 +38,8 @@ class SmallGuide:
         self._has_results = False
         self._repairs_left = _REPAIRS
         self._has_started_over = False
+        self._is_shaken = False  # the next answer must not be the same again
+        self._was_declined = False  # something was forbidden, by a person or a rule
 
     # --- the message --------------------------------------------------------------------------
 
@@ -81,7 +83,8 @@ class SmallGuide:
         if not self._around.may_change():
             return ReplyForm()
         if self._targets:
-            return ReplyForm(ReplyRule(files=self._targets, must_call=True), has_files=True)
+            rule = ReplyRule(files=self._targets, must_call=True)
+            return ReplyForm(rule, has_files=True, is_shaken=self._is_shaken)
         names = (*self._named.missing, *self._shown)[:_MOST_NAMES] if self._is_change else ()
         if self._has_results:
             rule = ReplyRule(self._around.specs, files=names, begins_as_words=True)
@@ -93,19 +96,23 @@ class SmallGuide:
 
     def after(self, outcomes: Sequence[CallOutcome]) -> After:
         """Look at what was done: end, go on, or let the model do it again another way."""
-        self._has_results, self._targets = True, None
+        had_results, self._has_results, self._targets = self._has_results, True, None
+        self._is_shaken = False
         for outcome in outcomes:
             self._note(outcome)
-        failed = next((o for o in outcomes if not o.ok and o.name in (_WRITE, _EDIT)), None)
-        if failed is not None and not failed.refused:
+        failed = next((o for o in outcomes if o.missed and o.name in (_WRITE, _EDIT)), None)
+        if failed is not None:
             return self._another_way(failed)
-        are_changes = all(outcome.name in (_WRITE, _EDIT) for outcome in outcomes)
+        are_changes = all(o.ok and o.name in (_WRITE, _EDIT) for o in outcomes)
         if not (self._is_change and outcomes and are_changes):
             return replace(GO_ON, added=reminder(self._task))
         problem, paths = self._problem(outcomes)
         if problem and self._repairs_left:
             self._repairs_left -= 1
             self._targets = paths
+            if had_results and not any(outcome.diff for outcome in outcomes):
+                self._is_shaken = True
+                return After(retry="")  # the same again helps nobody
             names = " or ".join(paths)
             return replace(GO_ON, added=f"\n\n{problem}\nWrite {names} again, whole, and right.")
         if problem:
@@ -123,16 +130,17 @@ class SmallGuide:
         if not self._around.may_change():
             return nudge(answer, self._task, has_changed=True, is_small=False)
         missing = self._missing() if self._is_change else ()
-        if missing and not self._has_run:
+        if missing and not (self._has_run or self._was_declined):
             self._targets = missing
             return f"{missing[0]} is still to be written. Write it now."
-        has_changed = bool(self._changed) or self._has_run
+        has_changed = bool(self._changed) or self._has_run or self._was_declined
         return nudge(answer, self._task, has_changed=has_changed, is_small=True)
 
     # --- looking at the work ------------------------------------------------------------------
 
     def _note(self, outcome: CallOutcome) -> None:
         path = str(outcome.arguments.get("path", ""))
+        self._was_declined = self._was_declined or not (outcome.ok or outcome.missed)
         if outcome.ok and outcome.name in (_WRITE, _EDIT):
             if outcome.diff:
                 self._changed[path] = None
