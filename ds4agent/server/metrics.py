@@ -39,7 +39,6 @@ class Metrics:
         )
         self.queue = Gauge("ds4_queue_length", "Requests that wait", **self._kind)
         self.busy = Gauge("ds4_busy", "1 while a request is answered", **self._kind)
-        self.open_requests = Gauge("ds4_open_requests", "Requests not yet answered", **self._kind)
 
     @property
     def _kind(self) -> dict[str, CollectorRegistry]:

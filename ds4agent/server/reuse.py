@@ -164,9 +164,15 @@ class Reuse:
         best = min(options, key=lambda option: option[:2], default=None)
         fresh = n_prompt - (1 - _LOAD) * n_disk
         if best is None or (len(self.live) < self._max_live and fresh < best[0]):
-            live = LiveState(self._engine.new_session(), self._renderer)
-            self.live.append(live)
-            return live, live.plan(prompt), match
+            try:
+                live = LiveState(self._engine.new_session(), self._renderer)
+            except MemoryError:
+                if best is None:
+                    raise
+                self._max_live = len(self.live)
+            else:
+                self.live.append(live)
+                return live, live.plan(prompt), match
         return best[2], best[3], best[4]
 
     def _from_disk(self, live: LiveState, prompt: Prompt, matches: list[Match]) -> tuple[str, Plan]:

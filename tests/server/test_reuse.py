@@ -8,6 +8,7 @@ import pytest
 
 from ds4agent.server.api.output import Finish
 from ds4agent.server.api.request import Api
+from ds4agent.server.checkpoint_policy import CheckpointPolicy
 from engine.engine import Engine
 from engine.errors import RewindError
 from tests.fakes.engine_desk import Basket, EngineDesk, refused
@@ -257,6 +258,32 @@ def test_the_disk_stays_within_its_budget(tmp_path: Path) -> None:
         desk.worker.disk.flush()
         total = sum(path.stat().st_size for path in (tmp_path / "kv").glob("*.kv"))
         assert 200_000 < total <= 1 << 20
+
+
+def test_long_conversations_are_saved_on_the_way(tmp_path: Path) -> None:
+    """Reading and sampling: a kill costs no more than what came since the last checkpoint."""
+    policy = CheckpointPolicy(min_tokens=100, continued_interval=400, align=0)
+    long = scripted_engine(["word " * 300])
+    with EngineDesk(long, tmp_path / "kv", policy=policy) as desk:
+        desk.chat([SYSTEM, user("x" * 1000)])
+        desk.worker.disk.flush()
+        assert desk.worker.disk.n_saved == {"cold": 1, "continued": 8}
+        # Another server on the same folder, while this one runs on.
+        with EngineDesk(scripted_engine(["ok"]), tmp_path / "kv", policy=policy) as other:
+            assert other.chat([SYSTEM, user("x" * 1000)]).usage.cached >= 1600
+
+
+def test_a_second_state_that_has_no_room_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = engine()
+    with EngineDesk(model, live_sessions=2) as desk:
+        desk.chat([SYSTEM, user("one")])
+
+        def no_room() -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(model, "new_session", no_room)
+        other = {"role": "system", "content": "Something else. " * 60}
+        assert said(desk.chat([other, user("two")]))["content"] == "Second."
 
 
 def test_a_request_that_is_given_up_leaves_a_sound_state() -> None:
