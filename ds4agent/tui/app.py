@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from textual import events, work
 from textual.actions import SkipAction
-from textual.app import ComposeResult
+from textual.app import ComposeResult, ScreenStackError
 from textual.binding import Binding
 from textual.timer import Timer
 
@@ -116,7 +116,11 @@ class AgentApp(ScreenCommands):
         """
         if self._repaint is not None:
             self._repaint.stop()
-        self._repaint = self.set_timer(_REPAINT_AFTER_S, lambda: self.screen.refresh())
+        self._repaint = self.set_timer(_REPAINT_AFTER_S, self._repaint_all)
+
+    def _repaint_all(self) -> None:
+        with contextlib.suppress(ScreenStackError):  # it may have closed meanwhile
+            self.screen.refresh()
 
     def _quit_on_signals(self) -> None:
         """End as by a key when killed: saved, and the screen restored."""
