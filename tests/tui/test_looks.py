@@ -5,7 +5,7 @@ from ds4agent.events import Phase
 from ds4agent.requests import Mode
 from ds4agent.tui.plain import age, count, short_count
 from ds4agent.tui.theme import ANSI_LIGHT, DARK, LIGHT, may_animate, theme_name
-from ds4agent.tui.widgets.diff import clean_diff, diff_content, diff_totals
+from ds4agent.tui.widgets.diff import clean_diff, diff_content, diff_path, diff_totals
 from ds4agent.tui.widgets.status_line import StatusLine, bar
 
 
@@ -107,3 +107,14 @@ def test_numbers_are_short():
     ]
     assert [age(s) for s in (5, 300, 7_300, 900_000)] == ["5s", "5m", "2h", "10d"]
     assert [count(1, "line"), count(1200, "line")] == ["1 line", "1,200 lines"]
+
+
+def test_code_of_a_diff_has_the_colours_of_its_language_and_its_signs_stay():
+    diff = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-return None\n+return 42\n"
+    content = diff_content(clean_diff(diff), path=diff_path(diff))
+    assert content.plain == "@@ -1 +1 @@\n-return None\n+return 42"
+    styles = {content.plain[start:end]: str(style) for start, end, style in content.spans}
+    assert styles["return"] == "$text-accent"
+    assert styles["+"] == "$text-success"
+    assert "on $success" in styles["+return 42"]
+    assert diff_content(clean_diff(diff), path="x.unknown").plain == content.plain

@@ -6,6 +6,7 @@ and the changed words of each pair are underlined.
 
 import re
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 from textual.content import Content, Span
 
@@ -14,17 +15,27 @@ from ds4agent.tui.plain import count, printable
 FOLD_LINES = 24
 _MARK_CHARS = 240  # word marks only on lines a person reads; matching is quadratic in words
 _STYLES = {"+": "$text-success", "-": "$text-error"}
+_TINTS = {"+": "on $success 12%", "-": "on $error 12%"}
 _CHANGED = {"+": "$text-success bold underline", "-": "$text-error bold underline"}
 
 
-def diff_content(diff: str, limit: int | None = None) -> Content:
-    """Return the diff as text with styles, cut after ``limit`` lines with a count of the rest."""
+def diff_content(diff: str, limit: int | None = None, path: str = "") -> Content:
+    """Return the diff as text with styles, cut after ``limit`` lines with a count of the rest.
+
+    Args:
+        diff: unified.
+        limit: lines.
+        path: the name of the file tells the language; without one code has no colours of its own.
+    """
+    language = _language(path)
     all_lines = diff.rstrip("\n").split("\n")
     lines = all_lines if limit is None else all_lines[:limit]
     changed = _changed_words(lines)
     parts: list[Content] = []
     for idx, line in enumerate(lines):
         spans = [Span(0, len(line), _line_style(line))]
+        if language and line[:1] in ("+", "-", " "):
+            spans = [*_code_spans(line[1:], language), *_side_spans(line)]
         spans += [Span(start, end, _CHANGED[line[0]]) for start, end in changed.get(idx, ())]
         parts.append(Content(line, spans=spans))
     hidden = len(all_lines) - len(lines)
@@ -48,6 +59,44 @@ def clean_diff(diff: str) -> str:
     if headers == [1] and lines[0].startswith("--- "):
         lines = lines[2:]
     return "\n".join(lines)
+
+
+def diff_path(diff: str) -> str:
+    """Return the path of the file that a diff is about, "" when it says none."""
+    match = re.search(r"^\+\+\+ (?:b/)?([^\t\n]+)", diff, re.MULTILINE)
+    return match.group(1).strip() if match else ""
+
+
+def _side_spans(line: str) -> list[Span]:
+    """The sign in its colour, and a tint behind the code, which keeps its own colours."""
+    if line[0] not in _STYLES:
+        return []
+    return [Span(0, 1, _STYLES[line[0]]), Span(0, len(line), _TINTS[line[0]])]
+
+
+@lru_cache(maxsize=256)
+def _language(path: str) -> str:
+    if not path:
+        return ""
+    from pygments.lexers import get_lexer_for_filename
+    from pygments.util import ClassNotFound
+
+    try:
+        aliases = get_lexer_for_filename(path).aliases
+    except ClassNotFound:
+        return ""
+    return aliases[0] if aliases and aliases[0] != "text" else ""
+
+
+@lru_cache(maxsize=2048)
+def _code_spans(code: str, language: str) -> tuple[Span, ...]:
+    """Spans of one line of code, shifted by the sign in front of it."""
+    if len(code) > _MARK_CHARS or not code.strip():
+        return ()
+    from textual.highlight import highlight
+
+    spans = highlight(code, language=language).spans
+    return tuple(Span(start + 1, end + 1, style) for start, end, style in spans)
 
 
 def _line_style(line: str) -> str:

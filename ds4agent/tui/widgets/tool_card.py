@@ -164,7 +164,9 @@ class ToolCard(Static, can_focus=True):
     def _folded(self) -> list[Content]:
         call = self.call
         if call.diff:
-            shown = diff.diff_content(diff.clean_diff(call.diff), diff.FOLD_LINES)
+            shown = diff.diff_content(
+                diff.clean_diff(call.diff), diff.FOLD_LINES, diff.diff_path(call.diff)
+            )
             return [*_shift(shown), *self._failure()]
         if call.state is CallState.FAILED:
             return self._failure()
@@ -190,7 +192,8 @@ class ToolCard(Static, can_focus=True):
         call = self.call
         parts: list[Content] = []
         if call.diff:
-            parts += _shift(diff.diff_content(diff.clean_diff(call.diff)))
+            path = diff.diff_path(call.diff)
+            parts += _shift(diff.diff_content(diff.clean_diff(call.diff), path=path))
         elif call.arguments:
             parts.append(Content.styled(_indent(call.arguments), "dim"))
         if call.output.strip():
