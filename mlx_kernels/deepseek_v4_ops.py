@@ -211,6 +211,9 @@ class DeepseekV4Ops(Protocol):
     def settle(self, streams: Array) -> Array:
         """Return the streams [T, h, D] after the last sublayer of a run."""
 
+    def close(self) -> None:
+        """Give back what was kept for later positions. To be called by the thread that computed."""
+
     def hc_pre(self, streams: Array, hyper: HyperWeights, shape: NetworkShape) -> tuple[Array, Mix]:
         """Mix the streams [T, h, D] to a sublayer's normalised input [T, D]."""
 

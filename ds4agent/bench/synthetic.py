@@ -200,4 +200,5 @@ class SyntheticEngine:
 
     def close(self) -> None:
         """Give the weights back."""
+        self._model.close()
         del self._model

@@ -5,6 +5,9 @@ so an input that a kept graph took from another position, another layer or anoth
 That the real kernels are right is shown elsewhere, without kept graphs: there they compute at once.
 """
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from mlx_kernels.gpu.metal_kernels import MetalKernels  # noqa: E402
 from mlx_kernels.gpu.random_ops import RandomOps  # noqa: E402
 from tests.test_bench_synthetic import SMALL  # noqa: E402
 
+ROOT = Path(__file__).parents[2]
 N_LAYERS = 5
 NUMBERS = SMALL | {"attention.indexer.head_count": 8, "attention.output_lora_rank": 128}
 MIXTURE = mx.array(np.random.default_rng(5).standard_normal((32, 8)).astype(np.float32))
@@ -94,6 +98,36 @@ def test_kept_graphs_give_the_same_bits(model, first, n):
         assert theirs.keys() == ours.keys()
         for name, array in theirs.items():
             np.testing.assert_array_equal(ours[name], array, err_msg=f"{name} after {at}")
+
+
+IN_A_THREAD = """
+import threading
+from ds4agent.bench import synthetic
+from mlx_kernels.gpu.metal_kernels import MetalKernels
+from mlx_kernels.gpu.random_ops import RandomOps
+from tests.mlx_kernels import test_v4_decode_steps as there
+
+def work():
+    there.decoded(engine._model, 1, 4, True)
+    engine.close()
+    print("closed")
+
+# Not in the thread: MLX's random numbers have the same fault.
+ops = RandomOps("mlx-cpu", MetalKernels(there.make))
+synthetic._FLASH.update(there.NUMBERS)
+synthetic.open_random_ops = lambda device: ops
+engine = synthetic.SyntheticEngine.open("v4-flash-q2", "metal", 300, there.N_LAYERS)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+
+
+def test_a_process_ends_well_after_a_thread_that_kept_graphs():
+    """MLX frees what a thread kept when it ends: see ``Decoder.close``."""
+    run = [sys.executable, "-c", IN_A_THREAD]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, timeout=100)
+    assert (done.stdout, done.returncode) == ("closed\n", 0), done.stderr
 
 
 def test_graphs_are_made_once_and_serve_another_conversation(model, monkeypatch):

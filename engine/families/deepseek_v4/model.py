@@ -90,6 +90,10 @@ class DeepseekV4Model:
             ctx,
         )
 
+    def close(self) -> None:
+        """Give back what was kept for later tokens. To be called by the thread that computed."""
+        self._v4.close()
+
     def chunk_tokens(self, ctx: int) -> int:
         """Positions of a prompt that one call should get, from the memory that is free now."""
         ratios = [layer.ratio for layer in self._weights.layers.values()]

@@ -96,6 +96,9 @@ class CpuDeepseekV4Ops:
         """See ``DeepseekV4Ops``."""
         return streams
 
+    def close(self) -> None:
+        """See ``DeepseekV4Ops``."""
+
     def project(self, x: np.ndarray, layer: Layer) -> Projections:
         """See ``DeepseekV4Ops``."""
         weights, shape = layer.attention, layer.shape

@@ -61,6 +61,18 @@ class Decoder:
         self._n_layers = 0  # since the device was told to begin
         self._loose: list[mx.array] = []  # rows of states that nothing of this token reads
 
+    def close(self) -> None:
+        """Forget the layers and their kept graphs.
+
+        MLX keeps compiled functions by thread. What is still there when a thread ends is freed
+        behind Python's back: that aborts the process if it ends at the same time.
+        """
+        for _, launches in self._layers.values():
+            if launches is not None:
+                launches[1].forget()
+        self._layers.clear()
+        self._loose.clear()
+
     def serves(self, layer: Layer, streams: mx.array | Pending) -> bool:
         """Whether this is one position, and the layer one that the kernels serve."""
         return streams.shape[0] == 1 and self._layer(layer) is not None

@@ -110,6 +110,10 @@ class LayerSteps:
 
         return self._compiled(("feed", n_pending), None, feed)
 
+    def forget(self) -> None:
+        """Free the kept graphs."""
+        self._kept.clear()
+
     def _compiled(self, name: Hashable, kind: Hashable, function: Function) -> Function:
         """The kept function of that name, if the last one was of this kind."""
         if not self._compiles:

@@ -130,6 +130,11 @@ class MlxDeepseekV4Ops:
         """See ``DeepseekV4Ops``."""
         return settle(streams)
 
+    def close(self) -> None:
+        """See ``DeepseekV4Ops``."""
+        if self._decoder is not None:
+            self._decoder.close()
+
     def project(self, x: mx.array, layer: Layer) -> Projections:
         """See ``DeepseekV4Ops``."""
         weights, shape = layer.attention, layer.shape
