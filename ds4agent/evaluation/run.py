@@ -12,7 +12,17 @@ from ds4agent.agent.settings import AgentSettings
 from ds4agent.agent.worker import AgentWorker, OpenEngine
 from ds4agent.errors import Ds4Error
 from ds4agent.evaluation.task import Task
-from ds4agent.events import Closed, Notice, Phase, PhaseChanged, Ready, ToolFinished, TurnEnded
+from ds4agent.events import (
+    Closed,
+    Notice,
+    Phase,
+    PhaseChanged,
+    Ready,
+    TextDelta,
+    ToolCallReady,
+    ToolFinished,
+    TurnEnded,
+)
 from ds4agent.requests import Mode, Quit, Start, Submit
 from engine.sampler import SamplingOptions
 from tools.sandbox.run import Sandbox
@@ -72,23 +82,30 @@ class Runner:
         )
         worker = AgentWorker(self.open_engine, settings, Start())
         started = time.monotonic()
-        n_calls, ended = self._work(worker, task.instruction, started)
+        n_calls, n_head, ended, said = self._work(worker, task.instruction, started)
         seconds = time.monotonic() - started
+        if self.kept is not None:
+            (self.kept / f"{task.name}.txt").write_text("\n".join(said) + "\n", encoding="utf-8")
         is_solved, output = task.is_solved(workspace, self.sandbox_of(workspace))
         return TaskResult(
             name=task.name,
             is_solved=is_solved,
             outcome=ended.outcome.value,
             n_calls=n_calls,
-            prefilled_tokens=ended.usage.prefilled_tokens,
+            prefilled_tokens=n_head + ended.usage.prefilled_tokens,
             generated_tokens=ended.usage.generated_tokens,
             seconds=round(seconds, 2),
             told="" if is_solved else (output or ended.error),
         )
 
-    def _work(self, worker: AgentWorker, instruction: str, started: float) -> tuple[int, TurnEnded]:
+    def _work(
+        self, worker: AgentWorker, instruction: str, started: float
+    ) -> tuple[int, int, TurnEnded, list[str]]:
+        """Return the calls made, the tokens of a system prompt that had to be computed, the end
+        of the turn, and what was said and done."""
         worker.start()
-        n_calls, ended, problem, is_stopped = 0, None, "", False
+        n_calls, n_head, ended, problem, is_stopped = 0, 0, None, "", False
+        said: list[str] = []
         while True:
             left_s = self.timeout_s - (time.monotonic() - started)
             if left_s <= 0 and not is_stopped:
@@ -103,9 +120,15 @@ class Runner:
                 continue
             match event:
                 case Ready():
+                    n_head = event.prefilled_tokens
                     worker.send(Submit(instruction))
+                case ToolCallReady():
+                    said.append(f"[{event.title}] {event.arguments}")
                 case ToolFinished():
                     n_calls += 1
+                    said.append(f"[{'done' if event.ok else 'failed'}] {event.text}")
+                case TextDelta(text):
+                    said.append(text)
                 case Notice(text, "error"):
                     problem = text
                 case TurnEnded():
@@ -119,4 +142,4 @@ class Runner:
         worker.join(_END_S)
         if ended is None:
             raise Ds4Error(problem or "the agent ended without a turn", "See the log.")
-        return n_calls, ended
+        return n_calls, n_head, ended, said

@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from engine.chat.chatml_parser import ChatmlParser
+from engine.chat.file_blocks import FileBlockParser
 from engine.chat.format import (
     AssistantClose,
     AssistantOpen,
@@ -212,7 +213,14 @@ class ChatmlFormat:
             elif isinstance(event, CallMalformed):
                 items.append(HistoryItem("assistant", event.raw))
                 called.append("")
-        return items, called
+        return items, called or [""] * _n_files("".join(i.text for i in items))
+
+
+def _n_files(text: str) -> int:
+    """Count the whole files in a reply: their results follow as those of calls do."""
+    parser = FileBlockParser(ChatmlParser(()), "")
+    events = [*parser.feed(text.encode("utf-8")), *parser.finish(stopped=True)]
+    return sum(isinstance(event, CallComplete) for event in events)
 
 
 def _read_results(text: str, names: Sequence[str]) -> Iterator[HistoryItem]:
