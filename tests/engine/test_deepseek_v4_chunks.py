@@ -69,7 +69,8 @@ def run(model, lengths) -> None:
     random, before = np.random.default_rng(11), deque(maxlen=LONGEST_PIECE)
     for n, logits, arrays in steps(model):
         if n in lengths:
-            first, state = before[random.integers(0, len(before))]
+            length = int(len(before) ** random.random())  # as many of 2 to 4 as of 64 to 128
+            first, state = before[-max(1, length)]
             cache = model.new_cache(N_MOST)
             cache.load(dict(state), first)
             found = read(model, cache, first, n)
