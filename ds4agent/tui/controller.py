@@ -272,6 +272,7 @@ class Controller:
         status.sandbox, status.mode = event.sandbox, event.mode
         status.context_tokens, status.context_size = event.context_tokens, event.context_size
         self._composer.show_title(self._app.record.title)
+        self._status.changed()
         self._cards.clear()
         self._stream = None
         self._turn_began = 0.0
