@@ -5,7 +5,8 @@
 | barrier | a barrier removed |
 | flag | a barrier without its memory flag |
 | bound | ``<`` to ``<=``, ``<=`` to ``<``, ``>`` to ``>=``, ``>=`` to ``>`` |
-| constant | an integer n to n + 1, a float x to x + 1 |
+| constant | an integer n to n + 1, a float x to x + 1, a hexadecimal one without its highest bit |
+| extent | an array with one element less |
 | lane | an index of lane, simdgroup or group plus 1 |
 | collective | a sum, maximum or shuffle left out or replaced by another |
 | initialisation | a variable without its first value |
@@ -37,6 +38,10 @@ _COLLECTIVES = {
     "simd_prefix_inclusive_sum": ("simd_prefix_exclusive_sum",),
 }
 _SCALAR = r"(?:(?:u?int|u?short|u?char|u?long|float|half|bfloat)[234]?|u?int(?:8|16|32|64)_t|bool)"
+# One element of an array that a kernel declares: a bigger one is never wrong.
+_ARRAY = re.compile(
+    rf"(?:threadgroup )?(?:{_SCALAR}|simdgroup_\w+) \w+(?P<extents>(?:\[[^\]]+\])+)(?=[;,])"
+)
 _INITIALISATION = re.compile(rf"(?<!const )\b{_SCALAR} \w+(?P<value>(?:\[[^\]]*\])? = [^;]*)(?=;)")
 
 
@@ -77,12 +82,15 @@ def mutants(text: str) -> list[Mutant]:
 
 def _changes(text: str) -> Iterator[tuple[str, int, int, str]]:
     """(rule, start, end, new text) of each mutant."""
+    extents = list(_extents(text))
+    for start, end in extents:
+        yield "extent", start, end, f"({text[start:end]}) - 1"
     tokens = [match for match in _TOKEN.finditer(text) if match.lastgroup != "skip"]
     for token, after in zip_longest(tokens, tokens[1:]):
         span, word = token.span(), token[0]
         match token.lastgroup:
-            case "number":
-                yield "constant", *span, _one_more(word)
+            case "number" if not any(start <= span[0] < end for start, end in extents):
+                yield "constant", *span, _changed(word)
             case "name":
                 yield from _changes_of_name(text, token, after)
             case "operator" if word in _BOUNDS and _is_spaced(text, token):
@@ -121,14 +129,24 @@ def _is_spaced(text: str, token: re.Match) -> bool:
     )
 
 
-def _one_more(number: str) -> str:
-    digits = number.rstrip("uUlLhH") if number[:2].lower() == "0x" else number.rstrip("uUlLfFhH")
+def _changed(number: str) -> str:
+    is_hexadecimal = number[:2].lower() == "0x"
+    digits = number.rstrip("uUlLhH" if is_hexadecimal else "uUlLfFhH")
     suffix = number[len(digits) :]
-    if digits[:2].lower() == "0x":
-        return hex(int(digits, 16) + 1) + suffix
+    if is_hexadecimal:  # a mask or a pattern of bits
+        value = int(digits, 16)
+        return hex(value & ~(1 << value.bit_length() >> 1)) + suffix
     if re.fullmatch(r"\d+", digits):
         return str(int(digits) + 1) + suffix
     return f"({number} + 1.0f)"
+
+
+def _extents(text: str) -> Iterator[tuple[int, int]]:
+    """Where the number of elements of an array stands in its declaration."""
+    for match in _ARRAY.finditer(_blanked(text)):
+        for extent in re.finditer(r"\[([^\]]+)\]", match["extents"]):
+            first = match.start("extents")
+            yield first + extent.start(1), first + extent.end(1)
 
 
 def _blanked(text: str) -> str:

@@ -14,6 +14,7 @@ for (uint i = lane; i < n - 1u; i += 32u) { // i < 5
   float a = 0.5f;
   const int b = c[i] * -1 << 3;
   a = simd_sum(vec<float, 4>(a).x) + float(thread_position_in_grid.x & 0x1Fu);
+  threadgroup float d[2 * 32][N + 1], e;
 }
 """
 
@@ -33,10 +34,14 @@ def test_rules() -> None:
         (5, "collective", "simd_sum", "simd_max"),
         (5, "collective", "simd_sum", ""),
         (5, "lane", "thread_position_in_grid.x", "(thread_position_in_grid.x + 1u)"),
-        (5, "constant", "0x1Fu", "0x20u"),
+        (5, "constant", "0x1Fu", "0xfu"),
+        (6, "extent", "2 * 32", "(2 * 32) - 1"),
+        (6, "extent", "N + 1", "(N + 1) - 1"),
     } <= changes
     # Nothing of comments, of template arguments, of a const's value.
     assert not [c for c in changes if c[0] == 2 and c[2] == "5"]
+    # A bigger array is never wrong.
+    assert not [c for c in changes if c[0] == 6 and c[1] == "constant"]
     assert not [c for c in changes if c[0] == 4 and c[1] == "initialisation"]
     assert not [c for c in changes if c[2] in ("<", ">") and c[0] == 5]
     keys = [m.key for m in mutants(RMS_NORM)]

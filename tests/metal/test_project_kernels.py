@@ -35,6 +35,8 @@ NOT_DECODE: dict[str, str] = {
     "ds4_v4_top_k": "small: four bytes a row, in registers up to 16384 rows",
     "ds4_v4_post": "small: one position's streams",
     "ds4_v4_head_mix": "small: one position's streams",
+    "ds4_functions_of_v4_rounding": "functions of a value, apart from their kernels",
+    "ds4_functions_of_v4_gates": "functions of a value, apart from their kernels",
 }
 
 
