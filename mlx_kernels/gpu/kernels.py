@@ -210,6 +210,7 @@ class CudaKernels:
     ) -> None:
         """``make``: in place of ``mx.fast.cuda_kernel``, which only exists with a GPU."""
         self._make = make or mx.fast.cuda_kernel
+        self.are_lazy = make is None  # MLX's own: a launch only adds to a graph
         self._made: dict[tuple[str, int | None, int], Callable[..., Any]] = {}
         self.max_blocks = max_blocks
         self.n_multiprocessors = max(1, max_blocks // 4)

@@ -133,6 +133,7 @@ class MetalKernels:
     def __init__(self, make: Callable[..., Callable[..., Any]] | None = None) -> None:
         """``make``: in place of ``mx.fast.metal_kernel``, whose objects only run with Metal."""
         self._make = make or mx.fast.metal_kernel
+        self.are_lazy = make is None  # MLX's own: a launch only adds to a graph
         self._made: dict[tuple[str, int | None], Callable[..., Any]] = {}
 
     def launch(

@@ -9,6 +9,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ds4agent.tui.widgets.approval import GUARD_S
+
 
 class Terminal:
     """One program in one tmux pane, with a server of its own."""
@@ -82,7 +84,9 @@ class Terminal:
         return self._wait(lambda screen: text not in screen, ("not", text), timeout_s)
 
     def answer(self, key: str, question: str, timeout_s: float = 20.0) -> None:
-        """Press a key until the question is gone: a new question ignores keys for a moment."""
+        """Press a key until the question is gone. A new question takes keys for typing ahead for a
+        moment, and they would stay in the composer: this waits first."""
+        time.sleep(2 * GUARD_S)
         deadline = time.monotonic() + timeout_s
         while question in self.screen():
             assert time.monotonic() < deadline, f"still asked:\n{self.screen()}"

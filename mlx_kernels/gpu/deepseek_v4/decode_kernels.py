@@ -156,7 +156,7 @@ def decode_kernels_of(kernels: CudaKernels | MetalKernels | None) -> "DecodeKern
     if kernels is None:
         return None
     language = "metal" if isinstance(kernels, MetalKernels) else "cuda"
-    return DecodeKernels(kernels._make, language)
+    return DecodeKernels(kernels._make, language, kernels.are_lazy)
 
 
 class Launch(NamedTuple):
@@ -178,9 +178,11 @@ class DecodeKernels:
             kernels on a CPU computes at once.
     """
 
-    def __init__(self, make: Callable[..., Callable[..., Any]], language: str) -> None:
+    def __init__(
+        self, make: Callable[..., Callable[..., Any]], language: str, are_lazy: bool = False
+    ) -> None:
         """``make``: ``mx.fast.metal_kernel``, ``mx.fast.cuda_kernel`` or what stands in for it."""
-        self.are_lazy = make in (mx.fast.metal_kernel, mx.fast.cuda_kernel)
+        self.are_lazy = are_lazy
         self._make, self._language = make, language
         self._made: dict[str, Callable[..., Any]] = {}
 
