@@ -142,13 +142,13 @@ async def test_copy_without_an_answer_says_so(open_screen):
 
 async def test_export_writes_a_file_into_the_agents_folder(open_screen, tmp_path):
     async with open_screen(ready(cwd=str(tmp_path))) as (app, worker, pilot):
-        worker.emit(TurnStarted("how?"), TextDelta("so"), TurnEnded(Outcome.DONE, Usage()))
-        await until_shown(pilot, "so")
+        worker.emit(TurnStarted("how?"), TextDelta("like this"), TurnEnded(Outcome.DONE, Usage()))
+        await until_shown(pilot, "like this", "0 tokens")
         for _ in range(2):
             app.query_one(Composer).set_text("/export talk.html")
             await pilot.press("enter")
         await until_shown(pilot, "Wrote", "exists already")
-        assert "so" in (tmp_path / "talk.html").read_text(encoding="utf-8")
+        assert "like this" in (tmp_path / "talk.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["light", "ansi", "high-contrast", "dark"])
