@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from textual.events import Paste
+from textual.events import Key, Paste
 
 from ds4agent import paths
 from ds4agent.config import Config
@@ -117,6 +117,18 @@ async def test_enter_runs_the_command_that_was_chosen(open_screen):
         await until(pilot, lambda: worker.commands == [ListSessions()])
         await pilot.press(*"/m", "down", "enter")
         await until_shown(pilot, "belongs to the terminal")
+
+
+async def test_enter_right_behind_the_last_letters_takes_no_older_suggestion(open_screen):
+    """Keys that come before the screen heard of what the ones before changed."""
+    async with open_screen() as (app, worker, pilot):
+        composer = app.query_one(Composer)
+        await pilot.press(*"/cop")
+        await until_shown(pilot, "/copy")
+        composer.insert("y code")
+        composer._takes(Key("enter", "\r"))
+        assert composer.text == "/copy code"
+        await until_shown(pilot, "/copy code", "no block of code")
 
 
 async def test_enter_on_a_command_that_needs_more_waits_for_it(open_screen):

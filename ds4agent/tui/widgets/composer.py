@@ -94,6 +94,7 @@ class Composer(TextArea):
         self._browsed: int | None = None  # index into _sent while browsing
         self._draft = ""
         self._is_searching = False  # in what was sent, with the text as the words to find
+        self._suggested_for = ""
 
     def on_mount(self) -> None:
         if self._history is not None:
@@ -171,6 +172,8 @@ class Composer(TextArea):
     def _takes(self, event: events.Key) -> bool:
         """Act on a key that means more here than in any text area."""
         key = event.key
+        if self._suggestions.is_open and self.text != self._suggested_for:
+            self._suggest()  # keys come faster than word of what they changed
         if self._suggestions.is_open and key in ("tab", "up", "down", "escape"):
             return self._steer_suggestions(key)
         if self._is_searching and key in ("escape", "ctrl+g"):
@@ -249,6 +252,7 @@ class Composer(TextArea):
 
     def _suggest(self) -> None:
         """Show what fits the text and the cursor; nothing while the person browses."""
+        self._suggested_for = self.text
         if self._is_searching:
             self._suggestions.show(earlier(self._sent, self.text, self.text))
             return
