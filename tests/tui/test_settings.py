@@ -132,4 +132,6 @@ async def test_a_question_and_a_long_turn_are_told_to_who_looks_elsewhere(open_s
         await until_shown(pilot, "Allow")
         worker.emit(TurnEnded(Outcome.DONE, Usage()))
         await until_gone(pilot, "Allow")
+        if not has_focus:
+            await until(pilot, lambda: len(written) == 2, "both bells")
         assert written == ([] if has_focus else ["\x07", "\x07"])
