@@ -204,9 +204,8 @@ class Engine:
 
     def close(self) -> None:
         """Give weights and file back. Sessions of this engine keep the weights until they go."""
-        close = getattr(self._model, "close", None)
-        if close is not None:
-            close()
+        if self._model is not None:
+            self._model.close()
         self._model = None
         if self._gguf is not None:
             self._gguf.close()

@@ -20,8 +20,6 @@ import numpy as np
 from engine.errors import EngineError
 from engine.sampling_options import MAX_SEED, SamplingOptions
 
-__all__ = ["MAX_SEED", "Sampler", "SamplingOptions"]
-
 
 class Sampler:
     """Draws tokens with one set of options.

@@ -15,7 +15,8 @@ import numpy as np
 from engine.errors import ContextFull, RewindError, StateMismatch
 from engine.families.base import Model
 from engine.grammar import GrammarState
-from engine.sampler import Sampler, SamplingOptions
+from engine.sampler import Sampler
+from engine.sampling_options import SamplingOptions
 from engine.state import SessionState, StateDelta, SyncReport, Token
 from engine.tokenizer import Tokenizer
 

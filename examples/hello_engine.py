@@ -5,7 +5,7 @@ from pathlib import Path
 
 from engine.chat.format import AssistantOpen, System, Text, User
 from engine.engine import Engine
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 
 
 def main(model: Path, question: str = "What is a KV cache? Answer in one sentence.") -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.chat.format import AssistantOpen, System, User
 from engine.engine import Engine
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 from sessions.store import SessionMeta, SessionStore
 
 

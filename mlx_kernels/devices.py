@@ -54,21 +54,21 @@ def open_ops(device: str) -> Ops:
     return MlxOps(device)
 
 
-def open_random_ops(device: str) -> Ops:
+def open_random_ops(device: str) -> tuple[Ops, bool]:
     """As ``open_ops``, for measurements without a model file: weights are random.
 
-    A device with packed weights makes them itself, and looks at no values of matrices that it is
-    given. Others take what they are given.
+    Returns the operations, and whether they make the weights themselves: a device with packed
+    weights looks at no values of matrices that it is given. Others take what they are given.
 
     Raises:
         DeviceError: the device does not exist here.
     """
     device = resolve_device(device)
     if device not in ("metal", "cuda"):
-        return open_ops(device)
+        return open_ops(device), False
     from mlx_kernels.gpu.random_ops import RandomOps
 
-    return RandomOps(device)
+    return RandomOps(device), True
 
 
 def _available() -> set[str]:

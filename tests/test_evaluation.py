@@ -13,7 +13,7 @@ from ds4agent.evaluation.aider import named_files
 from ds4agent.evaluation.counting_proxy import Counted, CountingProxy
 from ds4agent.evaluation.run import Runner
 from ds4agent.evaluation.task import read_tasks
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 from tests.agent.conftest import call
 from tests.fakes.scripted_model import scripted_engine
 from tools.sandbox.probe import open_sandbox

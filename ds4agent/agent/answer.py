@@ -32,7 +32,7 @@ from engine.chat.format import (
     ToolSpec,
 )
 from engine.chat.reply_rule import ReplyRule
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 from engine.state import Token
 from tools.write import WriteTool
 

@@ -25,7 +25,7 @@ from ds4agent.errors import Ds4Error
 from ds4agent.events import Compacted, Phase, PhaseChanged
 from engine.chat.format import AssistantClose, AssistantOpen, HistoryItem, Text, TurnStart, User
 from engine.chat.segments import encode
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 from engine.state import SessionState
 
 FULL_AT = 0.85  # of the context: then room is made unasked

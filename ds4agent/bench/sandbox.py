@@ -49,9 +49,8 @@ def measure(folder: Path, n_commands: int) -> tuple[float, list[SandboxRow]]:
             rows.append(SandboxRow(mechanism.key, 0.0, 0.0, report.reason))
             continue
         sandbox = Sandbox(folder, mechanism, home_folders(), {})
-        times = sorted(_times(n_commands, lambda sandbox=sandbox: _confined(sandbox)))
-        p95 = times[min(len(times) - 1, int(len(times) * 0.95))]
-        rows.append(SandboxRow(mechanism.name, statistics.median(times) - plain, p95 - plain))
+        times = _times(n_commands, lambda sandbox=sandbox: _confined(sandbox))
+        rows.append(_row(mechanism.name, times, plain))
     rows.append(_with_undo(folder, n_commands, plain))
     return plain, rows
 
@@ -71,12 +70,16 @@ def _with_undo(folder: Path, n_commands: int, plain: float) -> SandboxRow:
 
         try:
             call()  # the first look reads every file, or as many as it has time for
-            times = sorted(_times(n_commands, call))
+            times = _times(n_commands, call)
         finally:
             toolbox.close()
             undo.close()
-    p95 = times[min(len(times) - 1, int(len(times) * 0.95))]
-    return SandboxRow(WITH_UNDO, statistics.median(times) - plain, p95 - plain)
+    return _row(WITH_UNDO, times, plain)
+
+
+def _row(name: str, times: list[float], plain: float) -> SandboxRow:
+    p95 = sorted(times)[min(len(times) - 1, int(len(times) * 0.95))]
+    return SandboxRow(name, statistics.median(times) - plain, p95 - plain)
 
 
 def as_text(folder: Path, plain_ms: float, rows: list[SandboxRow], n_commands: int) -> str:

@@ -168,8 +168,9 @@ class SyntheticEngine:
                 f"--layers {n_layers}, but {name} has {FLASH_LAYERS}", "Give a smaller number."
             )
         file = SyntheticFile(name, n_layers)
-        plan, ops, ctx = DeepseekV4Plan.of(file), open_random_ops(device), ctx or DEFAULT_CTX
-        file.has_values = not getattr(ops, "makes_weights", False)
+        plan, ctx = DeepseekV4Plan.of(file), ctx or DEFAULT_CTX
+        ops, makes_weights = open_random_ops(device)
+        file.has_values = not makes_weights
         free = available_bytes()
         if free is not None:
             free -= file.tensors[EMBEDDING].n_bytes  # which would stay in the file

@@ -80,7 +80,7 @@ def _ours(args: argparse.Namespace, folder: Path) -> Iterator[Callable]:
     from ds4agent.config import load_config
     from ds4agent.evaluation.run import Runner
     from ds4agent.models import engine_opener
-    from engine.sampler import SamplingOptions
+    from engine.sampling_options import SamplingOptions
 
     opener = engine_opener(args.model, load_config(Path.cwd(), trust_project=False))
     sampling = SamplingOptions(temperature=0.0)

@@ -24,7 +24,7 @@ from ds4agent.events import (
     TurnEnded,
 )
 from ds4agent.requests import Mode, Quit, Start, Submit
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 from tools.sandbox.run import Sandbox
 
 _END_S = 30.0  # for the worker to close after its time is over

@@ -23,7 +23,7 @@ from engine.chat.format import AssistantClose, CallComplete
 from engine.chat.stop_sequences import StopSequences
 from engine.chat.syntax import Syntax
 from engine.engine import Engine
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 from engine.session import Generation
 
 _log = logging.getLogger(__name__)

@@ -66,3 +66,6 @@ class Model(Protocol):
 
     def head(self, hidden: Array) -> np.ndarray:
         """Final norm and output matrix of hidden [T, C] -> logits [T, V], NumPy float32."""
+
+    def close(self) -> None:
+        """Give back what was kept for later tokens. To be called by the thread that computed."""

@@ -75,11 +75,8 @@ class _RandomDeepseekV4Ops(MlxDeepseekV4Ops):
 class RandomOps(MlxOps):
     """``MlxOps`` of a device with packed weights, whose matrices are random.
 
-    Attributes:
-        makes_weights: Values of matrices that it is given are not looked at.
+    Values of matrices that it is given are not looked at.
     """
-
-    makes_weights = True
 
     def __init__(self, device: str, kernels: Any = None) -> None:
         """See ``MlxOps``."""

@@ -64,7 +64,7 @@ class TracedOps(MlxOps):
     """The operations of device metal on placeholders; graphs of them are for ``trace`` only."""
 
     def __init__(self) -> None:
-        kernels = MetalKernels(mx.fast.metal_kernel)
+        kernels = MetalKernels()
         super().__init__("mlx-cpu", kernels)
         self._launches = replace(self._launches, hold=_hold)
         self._deepseek_v4 = _TracedDeepseekV4Ops(self, decode_kernels_of(kernels))

@@ -19,7 +19,7 @@ import json, sys
 from pathlib import Path
 from engine.chat.format import AssistantOpen, System, User
 from engine.engine import Engine
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 from sessions.store import SessionMeta, SessionStore
 
 model, folder, device = sys.argv[1:4]
@@ -39,7 +39,7 @@ LOAD = """
 import json, sys
 from pathlib import Path
 from engine.engine import Engine
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 from sessions.store import SessionStore
 
 model, folder, device = sys.argv[1:4]

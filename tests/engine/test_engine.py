@@ -16,7 +16,7 @@ from engine.errors import (
 from engine.families.registry import plan_for
 from engine.gguf_file import GgufFile
 from engine.memory import available_bytes
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 from mlx_kernels.cpu import native
 from mlx_kernels.cpu.operations import CpuOps
 from mlx_kernels.errors import DeviceError

@@ -9,7 +9,7 @@ import pytest
 from engine.engine import Engine
 from engine.errors import EngineError
 from engine.grammar import Grammar, GrammarCompiler, GrammarError
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 from engine.session import Session
 from tests.fakes.tiny_gguf import write_tiny_gguf
 

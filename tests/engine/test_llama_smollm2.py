@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.engine import Engine
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 
 pytestmark = pytest.mark.model
 GREEDY = SamplingOptions(temperature=0.0)

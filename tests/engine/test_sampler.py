@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from engine.errors import EngineError
-from engine.sampler import Sampler, SamplingOptions, _uniform
+from engine.sampler import Sampler, _uniform
+from engine.sampling_options import SamplingOptions
 
 PROBABILITIES = np.array([0.05, 0.4, 0.15, 0.3, 0.1])
 LOGITS = np.log(PROBABILITIES).astype(np.float32)

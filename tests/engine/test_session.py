@@ -7,7 +7,7 @@ import pytest
 
 from engine.engine import Engine
 from engine.errors import ContextFull, RewindError
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 from engine.session import Session
 from tests.fakes.scripted_model import scripted_engine
 from tests.fakes.tiny_gguf import write_tiny_gguf

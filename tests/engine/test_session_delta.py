@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.engine import Engine
-from engine.sampler import SamplingOptions
+from engine.sampling_options import SamplingOptions
 from engine.state import SessionState, StateDelta
 from tests.fakes.tiny_gguf import write_tiny_gguf
 

@@ -124,6 +124,9 @@ class ScriptedModel:
         logits[np.arange(len(hidden)), hidden[:, 0].astype(int)] = 20.0
         return logits
 
+    def close(self) -> None:
+        """Nothing is kept."""
+
     def _next(self, ids: list[int]) -> int:
         width = len(self._opening)
         starts = [

@@ -127,8 +127,7 @@ def test_metal_kernels_are_made_in_one_place() -> None:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         )
     ]
-    # tracing.py calls them in graphs that never run.
-    assert set(makers) <= {"metal_kernels.py", "tracing.py"}, makers
+    assert makers == ["metal_kernels.py"]
 
 
 @pytest.mark.skipif(

@@ -35,7 +35,7 @@ def test_a_network_of_them_runs_and_reads_no_given_values(monkeypatch):
     for key, value in (SMALL | numbers).items():
         monkeypatch.setitem(synthetic._FLASH, key, value)
     ops = RandomOps("mlx-cpu", packed_kernels("metal"))
-    monkeypatch.setattr(synthetic, "open_random_ops", lambda device: ops)
+    monkeypatch.setattr(synthetic, "open_random_ops", lambda device: (ops, True))
     engine = synthetic.SyntheticEngine.open("v4-flash-q2", "metal", 64, 3)
     session = engine.new_session()
     session.sync([1, 2, 3])

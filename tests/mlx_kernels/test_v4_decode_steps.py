@@ -51,7 +51,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setitem(synthetic._FLASH, key, value)
     mx.random.seed(7)
     ops = RandomOps("mlx-cpu", MetalKernels(make))
-    monkeypatch.setattr(synthetic, "open_random_ops", lambda device: ops)
+    monkeypatch.setattr(synthetic, "open_random_ops", lambda device: (ops, True))
     return synthetic.SyntheticEngine.open("v4-flash-q2", "metal", 300, N_LAYERS)._model
 
 
@@ -117,7 +117,7 @@ def work():
 # Not in the thread: MLX's random numbers have the same fault.
 ops = RandomOps("mlx-cpu", MetalKernels(there.make))
 synthetic._FLASH.update(there.NUMBERS)
-synthetic.open_random_ops = lambda device: ops
+synthetic.open_random_ops = lambda device: (ops, True)
 engine = synthetic.SyntheticEngine.open("v4-flash-q2", "metal", 300, there.N_LAYERS)
 thread = threading.Thread(target=work)
 thread.start()

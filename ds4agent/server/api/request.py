@@ -73,7 +73,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to choose tokens: the fields of ``engine.sampler.SamplingOptions``, within its limits."""
+    """How to choose tokens: as ``engine.sampling_options.SamplingOptions``, with its limits."""
 
     temperature: float = 1.0
     top_p: float = 1.0

@@ -106,6 +106,9 @@ class LlamaModel:
         logits = self._ops.normed_linear(hidden, weights.output_norm, eps, weights.output)
         return self._ops.to_host(logits)
 
+    def close(self) -> None:
+        """See ``Model``: nothing is kept."""
+
     def _attention(self, layer: LayerWeights, hidden: Array, buffer: KvBuffer) -> Array:
         """Add what earlier positions say: [T, C] -> [T, C]. Appends T rows to the buffer."""
         ops, config = self._ops, self.config

@@ -102,7 +102,7 @@ class Decoder:
                 part.rows.append(new)
             rows = _rows(state)
             y, *z = steps.attend(far)(products, heads, now, turn, window, *rows)
-            if state.indexer is not None:
+            if state.indexer is not None and self.evaluate_every:
                 self._loose.append(state.indexer.rows.raw)
         else:
             written, mix, window, frontier, index_frontier, y, *z = steps.store_and_attend(

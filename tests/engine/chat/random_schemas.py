@@ -7,7 +7,8 @@ import numpy as np
 
 from engine.chat.format import ParserEvent, StreamParser, ToolSpec
 from engine.grammar import GrammarState
-from engine.sampler import Sampler, SamplingOptions
+from engine.sampler import Sampler
+from engine.sampling_options import SamplingOptions
 from engine.tokenizer import Tokenizer
 
 _WORDS = ("path", "line", "mode", "größe", "all files", "x-y", "id")
