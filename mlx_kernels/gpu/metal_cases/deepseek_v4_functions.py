@@ -49,30 +49,26 @@ def _rounding(make: Callable[..., Any], random: np.random.Generator) -> Run:
     codes8 = np.concatenate([np.arange(8) / 512, *(eighths * 2.0**e for e in range(-6, 9))])
     codes8 = codes8[codes8 <= 448]
     codes4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
-    scales = np.float32([1, 2.0**-20, 2.0**30])
-    found: dict[str, list[np.ndarray]] = {"x": [], "largest": [], "fp8": [], "fp4": []}
+    values, sizes = [], []
     for codes, top in ((codes8, 448), (codes4, 6)):
         ties = (codes[1:] + codes[:-1]) / 2
         x = _with_neighbours(np.concatenate([codes, ties]))
-        for scale in scales:
-            # Just above the largest code the scale doubles; both floors lie below the last two.
+        for scale in np.float32([1, 2.0**-20, 2.0**30]):
+            # Just above the largest code the scale doubles; the floors lie above the last two.
             for largest in (top, top * (1 + 2.0**-23), top / 2, top * 0.7, 1e-6, 1e-38):
-                size = np.float32(largest) * scale
-                inside = x[np.abs(x) <= np.float32(largest)] * scale
-                found["x"].append(inside)
-                found["largest"].append(np.full(len(inside), size, np.float32))
-    x, largest = np.concatenate(found["x"]), np.concatenate(found["largest"])
-    for name, floor, top, to_code in (
-        ("fp8", np.float32(1e-4), np.float32(448), rounding.to_e4m3),
-        ("fp4", np.float32(6 * 2.0**-126), np.float32(6), rounding.to_e2m1),
-    ):
-        scale = rounding.power_of_two_at_least(np.maximum(largest, floor) / top)
-        found[name] = [to_code(np.clip(x / scale, -top, top)) * scale]
+                values.append(x[np.abs(x) <= np.float32(largest)] * scale)
+                sizes.append(np.full(len(values[-1]), np.float32(largest) * scale))
+    x, largest = np.concatenate(values), np.concatenate(sizes)
     body = "  y[i] = through_fp8(a[i], b[i]);\n  z[i] = through_fp4(a[i], b[i]);\n"
     results = _apply(make, "v4_rounding", body, (x, largest), 2)
-    return Run(
-        [Comparison(results[0], found["fp8"][0], 0), Comparison(results[1], found["fp4"][0], 0)]
-    )
+    comparisons = []
+    for result, floor, top, to_code in (
+        (results[0], np.float32(1e-4), np.float32(448), rounding.to_e4m3),
+        (results[1], np.float32(6 * 2.0**-126), np.float32(6), rounding.to_e2m1),
+    ):
+        scale = rounding.power_of_two_at_least(np.maximum(largest, floor) / top)
+        comparisons.append(Comparison(result, to_code(np.clip(x / scale, -top, top)) * scale, 0))
+    return Run(comparisons)
 
 
 def _gates(make: Callable[..., Any], random: np.random.Generator) -> Run:
