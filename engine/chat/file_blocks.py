@@ -109,6 +109,8 @@ class FileBlockParser:
             self._body.append(self._line)
             self._raw.append(self._line)
         if stopped or self._closes(self._line):
+            if not self._closes(self._line):
+                self._body = _without_false_end(self._body)
             if self._body and not self._body[-1].endswith("\n"):
                 self._body.append("\n")
             events.append(self._complete(repaired=not self._closes(self._line)))
@@ -231,6 +233,21 @@ class FileBlockParser:
         self._path, self._line = "", ""
         self._n_blocks += 1
         return CallComplete(self._n_blocks - 1, call, repaired)
+
+
+def _without_false_end(body: list[str]) -> list[str]:
+    """Drop marks behind the text that close no listing: too few for the end, but meant as it."""
+    listing, opened_at, last = "", 0, 0
+    for i, line in enumerate(body):
+        if line.strip():
+            last = i
+        fence = _fence_of(line)
+        if not listing:
+            listing, opened_at = fence, i
+        elif fence.startswith(listing) and line.strip() == fence:
+            listing = ""
+    is_false = bool(listing) and opened_at == last and body[last].strip() == listing
+    return body[:last] if is_false else body
 
 
 def _fence_of(line: str) -> str:

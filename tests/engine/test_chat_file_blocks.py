@@ -89,6 +89,25 @@ def test_file_that_was_cut_off_is_never_written_and_one_that_lacks_its_fence_is(
     assert read(text)[1] == [write(0, "a.py", "x = 1\ny = 2\n")]
 
 
+@pytest.mark.parametrize(
+    ("said", "content"),
+    [
+        ("Run:\n```sh\nmake\n```", "Run:\n```sh\nmake\n```\n"),
+        ("Run:\n```sh\nmake\n```\n\n", "Run:\n```sh\nmake\n```\n\n"),
+        ("Text.\n```", "Text.\n"),
+        ("Text.\n```\n\n", "Text.\n"),
+        ("```\nx\n```\n\n```", "```\nx\n```\n\n"),
+        ("Run:\n```sh", "Run:\n```sh\n"),  # no bare marks: nobody's end
+    ],
+)
+def test_end_of_the_turn_ends_a_file_and_marks_too_few_for_it_are_no_part_of_it(
+    said, content
+) -> None:
+    text = f"n.md\n````\n{said}"
+    assert read(text)[1] == [write(0, "n.md", content)]
+    assert read(f"{text}\n````")[1] == [write(0, "n.md", f"{said}\n")]
+
+
 def test_arguments_are_shown_as_json_while_they_come() -> None:
     _, calls, _, shown = read('a.py\n```\nsay("hé")\n```')
     assert json.loads(shown + '"}') == calls[0][2]
@@ -124,6 +143,10 @@ def accepts(rule: ReplyRule, text: str) -> bool:
         ("a.py\n```\nx\n```\n\na.py\n```\ny\n```", False),  # twice
         ("b.py\n```\nx\n```", False),
         ("README.md\n```\nx\n```", False),
+        ("README.md\n````\nx\n```sh\nmake\n```", True),  # the turn ends where a listing does
+        ("README.md\n````\nx\n```\n", True),
+        ("README.md\n````\nx\n", False),
+        ("README.md\n````\nx\n```\ny\n```\nz\n````\n\na.py\n```\ny\n```", True),
         ("Sure!\n\na.py\n```\nx\n```", False),
         ("a.py\n```\nx\n``` and more", False),
         ('<tool_call>\n{"name": "read", "arguments": {"path": "b"}}\n</tool_call>', False),
