@@ -139,7 +139,8 @@ async def _body(request: Request) -> bytes:
     stream = request.stream().__aiter__()
     while True:
         try:
-            piece = await asyncio.wait_for(anext(stream), _BODY_TIMEOUT_S)
+            async with asyncio.timeout(_BODY_TIMEOUT_S):
+                piece = await anext(stream)
         except StopAsyncIteration:
             return b"".join(pieces)
         except TimeoutError as error:

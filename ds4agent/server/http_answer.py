@@ -12,16 +12,13 @@ from ds4agent.server.api.errors import ApiError
 from ds4agent.server.api.output import KEEP_ALIVE, Reply
 from ds4agent.server.guard import TRANSPORT
 from ds4agent.server.job import Began, Ended, Failed, Job, Pieces
+from ds4agent.server.outbox import Unread
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-
-
-class Unread(Exception):
-    """The reader has taken nothing for too long."""
 
 
 class Answer(Response):
@@ -159,6 +156,7 @@ class Answer(Response):
     async def _send(self, message: dict, send: Send) -> None:
         """Send, unless the reader has taken nothing for too long."""
         try:
-            await asyncio.wait_for(send(message), self._stall_s)
+            async with asyncio.timeout(self._stall_s):
+                await send(message)
         except TimeoutError as error:
             raise Unread from error

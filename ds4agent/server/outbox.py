@@ -12,17 +12,19 @@ from typing import Any
 MAX_PENDING = 1 << 20  # bytes that a reader may be behind; an answer is rarely a tenth of that
 
 
+class Unread(Exception):
+    """The reader has taken nothing for too long, or is too far behind."""
+
+
 class Outbox:
     """Items of one answer, in order. One thread puts, one task takes.
 
     Attributes:
         cancel: Set when the engine is to stop: nobody waits any more, or the server ends.
-        why: A line for the log: why it was given up; "" where the client went away.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_pending: int = MAX_PENDING) -> None:
         self.cancel = threading.Event()
-        self.why = ""
         self._loop = loop
         self._max_pending = max_pending
         self._items: deque[Any] = deque()
@@ -36,25 +38,33 @@ class Outbox:
         with self._lock:
             if self._is_closed:
                 return
-            was_empty = not self._items
+            is_news = not self._items
             self._items.append(item)
             self._pending += n_bytes
             if self._pending > self._max_pending:
-                self.why = f"the client is {self._pending} bytes behind"
                 self._close()
-        if was_empty:
+                is_news = True
+        if is_news:
             try:
                 self._loop.call_soon_threadsafe(self._ready.set)
             except RuntimeError:  # the loop has ended: there is no reader
                 self.close()
 
     async def take(self, timeout_s: float | None = None) -> list[Any]:
-        """Wait for items and return all that are there; none after the timeout."""
+        """Wait for items and return all that are there; none after the timeout.
+
+        Raises:
+            Unread: it is closed; more was left in it than may be, unless ``close`` was called.
+        """
         try:
-            await asyncio.wait_for(self._ready.wait(), timeout_s)
+            # Not wait_for: that of Python 3.11 may swallow a cancellation.
+            async with asyncio.timeout(timeout_s):
+                await self._ready.wait()
         except TimeoutError:
             return []
         with self._lock:
+            if self._is_closed:
+                raise Unread
             self._ready.clear()
             items = list(self._items)
             self._items.clear()
@@ -65,11 +75,6 @@ class Outbox:
         """Nobody will take any more: what is put from now on is dropped."""
         with self._lock:
             self._close()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nobody takes any more."""
-        return self._is_closed
 
     def _close(self) -> None:
         self._is_closed = True

@@ -103,13 +103,21 @@ def run_rounds(server: ServerProcess, n_rounds: int) -> list[float]:
     return memory
 
 
-def test_two_hundred_clients(server: ServerProcess) -> None:
+def check_ending(server: ServerProcess, log: Path) -> None:
+    """End the server; no answer may still be waited for."""
+    assert server.stop() == 0
+    assert "running task" not in log.read_text(encoding="utf-8")
+
+
+def test_two_hundred_clients(server: ServerProcess, tmp_path: Path) -> None:
     memory = run_rounds(server, 2)
     assert memory[-1] - memory[0] < 8
     assert threads(server) < 24
+    check_ending(server, tmp_path / "server.log")
 
 
 @pytest.mark.slow
-def test_two_hundred_clients_for_many_rounds(server: ServerProcess) -> None:
+def test_two_hundred_clients_for_many_rounds(server: ServerProcess, tmp_path: Path) -> None:
     memory = run_rounds(server, 60)
     assert memory[-1] - memory[5] < 16
+    check_ending(server, tmp_path / "server.log")
