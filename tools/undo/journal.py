@@ -84,14 +84,18 @@ class Journal:
         """Forget the oldest turn, and write the file anew."""
         self.turns = self.turns[1:]
         temporary = self._path.with_suffix(".tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            for turn in self.turns:
-                changes = {p: [_pack(b), _pack(a)] for p, (b, a) in turn.changes.items()}
-                line = {"do": "change", "turn": turn.number, "title": turn.title}
-                file.write(json.dumps(line | {"changes": changes}) + "\n")
-                if turn.is_undone:
-                    file.write(json.dumps({"do": "undone", "turn": turn.number}) + "\n")
-        os.replace(temporary, self._path)
+        try:
+            with temporary.open("w", encoding="utf-8") as file:
+                for turn in self.turns:
+                    changes = {p: [_pack(b), _pack(a)] for p, (b, a) in turn.changes.items()}
+                    line = {"do": "change", "turn": turn.number, "title": turn.title}
+                    file.write(json.dumps(line | {"changes": changes}) + "\n")
+                    if turn.is_undone:
+                        file.write(json.dumps({"do": "undone", "turn": turn.number}) + "\n")
+            os.replace(temporary, self._path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
         self._n_bytes = self._path.stat().st_size
 
     def _append(self, line: dict[str, Any]) -> None:
@@ -100,7 +104,9 @@ class Journal:
         try:
             size = os.fstat(fd).st_size
             cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-            os.write(fd, (b"\n" if cut else b"") + json.dumps(line).encode() + b"\n")
+            view = memoryview((b"\n" if cut else b"") + json.dumps(line).encode() + b"\n")
+            while view:  # the last room of a disk takes a part of it
+                view = view[os.write(fd, view) :]
             os.fsync(fd)
             self._n_bytes = os.fstat(fd).st_size
         finally:

@@ -11,6 +11,7 @@ Nothing is taken back when one of the files was changed by somebody else since: 
 instead. The contents lie outside the workspace and its version control.
 """
 
+import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -23,10 +24,12 @@ from tools.encoding import SAMPLE_BYTES, detect
 from tools.errors import ToolError
 from tools.undo.journal import Journal, Turn
 from tools.undo.objects import ObjectStore
-from tools.undo.pending import Interrupted, Pending, take_interrupted
+from tools.undo.pending import Interrupted, Pending, interrupted
 from tools.undo.restore import restore, state_at
 from tools.undo.snapshot import Snapshot, differences, take_snapshot
 from tools.undo.state import State
+
+_log = logging.getLogger(__name__)
 
 MAX_STORE_BYTES = 512 << 20  # then the oldest turns are forgotten
 MAX_TURNS = 500
@@ -66,7 +69,10 @@ class UndoLog:
     def close(self) -> None:
         """Release the workspace, and forget what is too old or too much."""
         self._pending.close()
-        self._trim()
+        try:
+            self._trim()
+        except OSError as error:  # a full disk; the next run forgets it
+            _log.warning("undo keeps what is too old: %s", error)
         os.close(self._root_fd)
 
     # --- recording ----------------------------------------------------------------------------
@@ -110,7 +116,10 @@ class UndoLog:
         """
         if self._last is not None:
             before = self._last
-            self._record(before, self._states(None))
+            try:
+                self._record(before, self._states(None))
+            except OSError as error:  # what comes next is done all the same
+                self.problem = f"a change cannot be undone: {error.strerror} ({error.filename})"
 
     def _record(self, before: Snapshot, after: Snapshot) -> None:
         changes = dict(sorted(differences(before, after).items()))
@@ -134,11 +143,14 @@ class UndoLog:
 
     def _recover(self, folder: Path) -> None:
         """Record steps in which the program was killed: what is there now is what they left."""
-        for step in take_interrupted(folder):
-            after = self._states(step.paths)
-            changes = dict(sorted(differences(step.before, after).items()))
-            if changes:
-                self._journal.add(step.number, f"{step.title} (cut off)", changes)
+        try:
+            for step in interrupted(folder):
+                after = self._states(step.paths)
+                changes = dict(sorted(differences(step.before, after).items()))
+                if changes:
+                    self._journal.add(step.number, f"{step.title} (cut off)", changes)
+        except OSError as error:  # the program starts all the same, and the next one tries again
+            self.problem = f"it was cut off and cannot be undone now: {error.strerror}"
 
     def _states(self, paths: Sequence[str] | None) -> Snapshot:
         if paths is None:
@@ -236,7 +248,10 @@ class UndoLog:
         for turn in turns:
             self._journal.mark(turn.number, is_undone=is_undone)
         if self._last is not None:
-            self._states(None)
+            try:
+                self._states(None)
+            except OSError:  # nothing can be kept now: the next look begins anew
+                self._last = None
         return Restored(turns[-1].title, tuple(sorted(wanted)), tuple(sorted(lost)))
 
     # --- showing ------------------------------------------------------------------------------

@@ -29,18 +29,24 @@ class ObjectStore:
         self._folder = folder
 
     def put(self, data: bytes) -> str:
-        """Keep a content; returns its SHA-256 in hex."""
+        """Keep a content; returns its SHA-256 in hex.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(digest)
         if not path.exists():
-            if not path.parent.exists():
-                for folder in (self._folder.parent, self._folder, path.parent):
-                    make_private_folder(folder)
+            make_private_folder(path.parent)
             temporary = path.with_name(f".{secrets.token_hex(6)}.tmp")
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(_packed(data))
-            os.replace(temporary, path)
+            try:
+                with os.fdopen(fd, "wb") as file:
+                    file.write(_packed(data))
+                os.replace(temporary, path)
+            except BaseException:  # on a full disk, half a content would take the last room
+                temporary.unlink(missing_ok=True)
+                raise
         return digest
 
     def has(self, digest: str) -> bool:

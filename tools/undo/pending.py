@@ -8,6 +8,7 @@ import fcntl
 import marshal
 import os
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,15 +42,17 @@ class Pending:
     def begin(self, step: Interrupted) -> None:
         """Keep what would be lost."""
         if self._fd < 0:
-            for folder in (self._folder.parent, self._folder):
-                make_private_folder(folder)
+            make_private_folder(self._folder)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._fd = os.open(self._path, flags, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
         before = step.before
         states = {path: (s.kind, s.content, s.mode) for path, s in before.states.items()}
         data = (step.number, step.title, step.paths, states, before.stamps, before.is_complete)
-        os.pwrite(self._fd, marshal.dumps(data), 0)
+        view, at = memoryview(marshal.dumps(data)), 0
+        while view:  # the last room of a disk takes a part of it
+            n_bytes = os.pwrite(self._fd, view, at)
+            view, at = view[n_bytes:], at + n_bytes
 
     def end(self) -> None:
         """The step is recorded, or there was nothing to record."""
@@ -64,28 +67,33 @@ class Pending:
             self._fd = -1
 
 
-def take_interrupted(folder: Path) -> list[Interrupted]:
-    """Return the steps of programs that have died, and remove their files."""
-    found = []
+def interrupted(folder: Path) -> Iterator[Interrupted]:
+    """Yield the steps of programs that have died. The file of one is removed when the next is
+    asked for: whoever fails to record it finds it again."""
     for path in sorted(folder.glob("*")):
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
             continue
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            data = os.pread(fd, os.fstat(fd).st_size, 0)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                data = os.pread(fd, os.fstat(fd).st_size, 0)
+            except OSError:
+                continue  # of a living program
+            step = _read(data)
+            if step is not None:
+                yield step
             path.unlink(missing_ok=True)
-            if data:
-                found.append(_read(data))
-        except (OSError, ValueError, EOFError, TypeError):
-            continue  # of a living program, or cut off while it was written
         finally:
             os.close(fd)
-    return found
 
 
-def _read(data: bytes) -> Interrupted:
-    number, title, paths, states, stamps, is_complete = marshal.loads(data)
-    known = {path: State(*state) for path, state in states.items()}
+def _read(data: bytes) -> Interrupted | None:
+    """Return the step, None where there is none, or it was cut off while it was written."""
+    try:
+        number, title, paths, states, stamps, is_complete = marshal.loads(data)
+        known = {path: State(*state) for path, state in states.items()}
+    except (ValueError, EOFError, TypeError):
+        return None
     return Interrupted(number, title, paths, Snapshot(known, stamps, is_complete))

@@ -53,6 +53,10 @@ def take_snapshot(
         earlier: contents of files with the same stamp are taken from here.
         max_entries: how many are looked at.
         max_seconds: after this, contents are not read any more.
+
+    Raises:
+        OSError: a content could not be kept. Passing over its file would make it one that the
+            command created, and undo would remove it.
     """
     deadline = time.monotonic() + max_seconds
     found = Snapshot()
@@ -68,9 +72,7 @@ def take_snapshot(
         except OSError:
             continue
         try:
-            with os.scandir(fd) as entries:
-                listed = sorted(entries, key=_name)
-            for entry in listed:
+            for entry in _entries(fd):
                 name = entry.name
                 kind = _kind(name)
                 if kind == "skipped":
@@ -79,13 +81,13 @@ def take_snapshot(
                     found.is_complete = False
                     return found
                 path = f"{folder}/{name}" if folder else name
-                if entry.is_dir(follow_symlinks=False):
-                    states[path] = _FOLDER
-                    pending.append(path)
-                    continue
-                if kind == "secret":
-                    continue  # secrets are not copied; no command can read or change them
                 try:
+                    if entry.is_dir(follow_symlinks=False):
+                        states[path] = _FOLDER
+                        pending.append(path)
+                        continue
+                    if kind == "secret":
+                        continue  # secrets are not copied; no command can read or change them
                     status = entry.stat(follow_symlinks=False)
                 except OSError:
                     continue
@@ -100,11 +102,18 @@ def take_snapshot(
                 if state is not None:
                     states[path] = state
                     stamps[path] = stamp
-        except OSError:
-            continue
         finally:
             os.close(fd)
     return found
+
+
+def _entries(fd: int) -> list[os.DirEntry[str]]:
+    """Return what is in an open folder, by name; nothing where it cannot be read."""
+    try:
+        with os.scandir(fd) as entries:
+            return sorted(entries, key=_name)
+    except OSError:
+        return []
 
 
 @functools.lru_cache(4096)

@@ -1,17 +1,18 @@
 """Taking back what was done to real files."""
 
+import errno
 import os
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tools.errors import ToolError
-from tools.undo import snapshot
+from tools.undo import journal, objects, snapshot
 from tools.undo.log import UndoLog
 from tools.undo.state import MAX_FILE_BYTES
 
@@ -304,6 +305,97 @@ def test_change_that_cannot_be_kept_goes_on_and_is_told(root: Path, tmp_path: Pa
         (root / "a").write_text("new", encoding="utf-8")
     assert (root / "a").read_text(encoding="utf-8") == "new"
     assert "cannot be undone: Not a directory" in log.problem
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Fill the disk of the log, or make room: every write to it fails, or none."""
+    is_full = False
+
+    def refuse(path: str | Path, *_: object, **__: object) -> None:
+        if is_full and "undo" in Path(path).parts:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    def wrap(module: object, name: str) -> None:
+        plain = getattr(module, name)
+
+        def wrapped(*arguments: object, **options: object) -> object:
+            refuse(*arguments)
+            return plain(*arguments, **options)
+
+        monkeypatch.setattr(module, name, wrapped)
+
+    wrap(objects.os, "replace")
+    wrap(journal, "make_private_folder")
+
+    def fill(now: bool) -> None:
+        nonlocal is_full
+        is_full = now
+
+    return fill
+
+
+def test_file_that_could_not_be_kept_is_not_taken_for_a_new_one(
+    log: UndoLog, root: Path, full: Callable[[bool], None]
+) -> None:
+    """The look before the command meets a full disk, the one after it does not."""
+    (root / "mine").write_text("old", encoding="utf-8")
+    full(True)
+    log.begin_turn("makes room")
+    with log.step(None):
+        full(False)
+    assert "cannot be undone: No space left on device" in log.problem
+    assert log.turns() == []
+    with pytest.raises(ToolError, match="nothing to undo"):
+        log.undo()
+    assert (root / "mine").read_text(encoding="utf-8") == "old"
+    shell(log, root, "echo new > mine")
+    log.undo()
+    assert (root / "mine").read_text(encoding="utf-8") == "old"
+
+
+def test_full_disk_leaves_no_half_contents_and_no_work_is_hindered(
+    log: UndoLog, root: Path, tmp_path: Path, full: Callable[[bool], None]
+) -> None:
+    shell(log, root, "echo 1 > a")
+    full(True)
+    shell(log, root, "echo 2 > a")
+    assert "cannot be undone" in log.problem
+    (root / "late").write_text("by a job", encoding="utf-8")
+    log.problem = ""
+    log.absorb()
+    assert "cannot be undone" in log.problem
+    assert [path.name for path in (tmp_path / "undo").rglob("*.tmp")] == []
+    log._max_store_bytes = 0
+    log.close()  # what is too old stays for now
+    full(False)
+    again = UndoLog(tmp_path / "undo", root)
+    assert [title for _, title, _, _ in again.turns()] == ["turn"]
+    again.close()
+    log._root_fd = os.open(root, os.O_RDONLY)  # for the fixture
+
+
+def test_step_that_was_cut_off_is_not_forgotten_while_the_disk_is_full(
+    root: Path, tmp_path: Path, full: Callable[[bool], None]
+) -> None:
+    (root / "a").write_text("old", encoding="utf-8")
+    program = (
+        "import os, sys; from pathlib import Path; from tools.undo.log import UndoLog\n"
+        "root = Path(sys.argv[1]); log = UndoLog(Path(sys.argv[2]), root); log.begin_turn('work')\n"
+        "with log.step(None):\n"
+        "    (root / 'a').write_text('new'); os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(root), str(tmp_path / "undo")])
+    full(True)
+    log = UndoLog(tmp_path / "undo", root)
+    assert "cut off and cannot be undone now: No space left on device" in log.problem
+    assert log.turns() == []
+    log.close()
+    full(False)
+    log = UndoLog(tmp_path / "undo", root)
+    assert log.undo().title == "work (cut off)"
+    assert (root / "a").read_text(encoding="utf-8") == "old"
+    log.close()
 
 
 def test_program_killed_in_a_step_can_undo_it_at_its_next_start(root: Path, tmp_path: Path) -> None:
