@@ -122,6 +122,10 @@ BUGS = {
         *("q8_0", "sum = simd_sum(sum);", "sum += simd_shuffle_down(sum, ushort(32));", 0),
         *("wrong", "wrong"),
     ),
+    "shuffle from no lane": (
+        *("q8_0", "sum = simd_sum(sum);", "sum += simd_shuffle(sum, ushort(lane + 1u));", 0),
+        *("simd_shuffle from a lane past 31", "simd_shuffle from a lane past 31"),
+    ),
     "last row not written": (
         *("q8_0", "row < uint(sizes[0])", "row < uint(sizes[0]) - 1u", 0),
         *("wrong", "wrong"),

@@ -76,7 +76,11 @@ inline T simd_xor(T v, CALL_LINE) { return reduce(v, "simd_xor", line, [](T a, T
 inline bool simd_all(bool v, CALL_LINE) { return reduce(v, "simd_all", line, [](bool a, bool b) { return a && b; }); }
 inline bool simd_any(bool v, CALL_LINE) { return reduce(v, "simd_any", line, [](bool a, bool b) { return a || b; }); }
 
-// A value of a lane that does not take part is a mistake, a lane number past 31 undefined.
+// A value of a lane that does not take part is a mistake. Past the end of the simdgroup up and down
+// give undefined values; a lane that is named must be a valid one (Metal specification 6.9.2).
+inline void must_be_lane(unsigned lane, const char* message, int line) {
+  if (lane >= RT_LANES) rt_fail(message, line);
+}
 template <class T>
 inline T from_lane(const rt_row* row, unsigned lane, const char* operation, int line) {
   if (lane >= RT_LANES) return undefined_value<T>();
@@ -86,10 +90,12 @@ inline T from_lane(const rt_row* row, unsigned lane, const char* operation, int 
 
 template <class T>
 inline T simd_shuffle(T v, ushort lane, CALL_LINE) {
+  must_be_lane(lane, "simd_shuffle from a lane past 31", line);
   return from_lane<T>(exchange(v, "simd_shuffle", line), lane, "simd_shuffle from an inactive lane", line);
 }
 template <class T>
 inline T simd_broadcast(T v, ushort lane, CALL_LINE) {
+  must_be_lane(lane, "simd_broadcast from a lane past 31", line);
   return from_lane<T>(exchange(v, "simd_broadcast", line), lane, "simd_broadcast from an inactive lane", line);
 }
 template <class T>
@@ -99,6 +105,7 @@ inline T simd_broadcast_first(T v, CALL_LINE) {
 }
 template <class T>
 inline T simd_shuffle_xor(T v, ushort mask, CALL_LINE) {
+  must_be_lane(mask, "simd_shuffle_xor with a lane past 31", line);
   rt_row* row = exchange(v, "simd_shuffle_xor", line);
   return from_lane<T>(row, rt_lane() ^ mask, "simd_shuffle_xor from an inactive lane", line);
 }
