@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.errors import EngineError
-from engine.sampler import Sampler, _uniform
+from engine.sampler import Sampler, _Uniform
 from engine.sampling_options import SamplingOptions
 
 PROBABILITIES = np.array([0.05, 0.4, 0.15, 0.3, 0.1])
@@ -135,8 +135,10 @@ def test_random_numbers_are_the_published_ones_and_uniform() -> None:
     # Computed with the reference's ten rounds in plain Python, so that no release of the library
     # can change what a saved seed gives.
     for seed, position in ((0, 0), (5, 1), (2**63 - 1, 123_456)):
-        assert _uniform(seed, position) == philox(seed, position)
-    numbers = np.array([_uniform(9, position) for position in range(4000)])
+        assert _Uniform(seed).at(position) == philox(seed, position)
+    uniform = _Uniform(9)
+    numbers = np.array([uniform.at(position) for position in range(4000)])
+    assert uniform.at(5) == numbers[5]  # whatever was drawn before
     # 4 standard deviations of a share of 4000 are below 0.02 for ten equal parts.
     assert np.abs(np.histogram(numbers, 10, (0, 1))[0] / 4000 - 0.1).max() < 0.02
 
