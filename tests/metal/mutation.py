@@ -179,6 +179,8 @@ def _finding(launch: Launch, rewrite: Callable[[str], str], build: str, order: s
             return f"{now.unwritten} bytes of {name} never written"
         if now.fetched + now.written > MOST_TRAFFIC * (before.fetched + before.written):
             return f"{name} moves {now.fetched + now.written} bytes"
+        if now.read > MOST_TRAFFIC * before.read:
+            return f"{now.read} bytes of {name} read by lanes"
     return ""
 
 

@@ -26,7 +26,7 @@ CASES = {case.name: case for case in all_cases()}
 # Kernels without a least number of bytes, and why.
 NOT_DECODE: dict[str, str] = {
     metal_name(kernel, type_id): "a tile of weights is read for every 32 positions"
-    for kernel, types in (("tile_product", (1, 8, 10, 39)), ("tile_gate_up", (16, 39)))
+    for kernel, types in (("tile_product", (1, 8, 10, 16, 39)), ("tile_gate_up", (1, 16, 39)))
     for type_id in types
 } | {
     "ds4_v4_attention": "a key row is read by every head, from the cache of its group",
@@ -37,6 +37,8 @@ NOT_DECODE: dict[str, str] = {
     "ds4_v4_head_mix": "small: one position's streams",
     "ds4_functions_of_v4_rounding": "functions of a value, apart from their kernels",
     "ds4_functions_of_v4_gates": "functions of a value, apart from their kernels",
+    "ds4_functions_of_v4_order": "functions of a value, apart from their kernels",
+    "ds4_functions_of_v4_pooling": "functions of a value, apart from their kernels",
 }
 
 

@@ -46,6 +46,29 @@ def rows_case(n_packed: int, n_halves: int, n_columns: int, way: Way, what: str)
     return Case(f"v4 rows: {what}", run)
 
 
+def parts_case(n_rows: int, n_columns: int, n_parts: int, way: Way) -> Case:
+    """Columns in parts, whose results are left to be added; two groups to a part."""
+
+    def run(make: Callable[..., Any], random: np.random.Generator) -> Run:
+        packed = random_packed(_Q8_0, n_rows, n_columns, random)
+        x = random.standard_normal(n_columns).astype(np.float32)
+        rows = rows_of(
+            PlanarWeight.of([packed]), None, way, n_parts=n_parts, max_groups=2 * n_parts
+        )
+        launch = _kernels(make).launch(
+            *("v4_rows", way.template(n_columns, n_parts)),
+            *((rows.n_groups, 1), [(n_parts, rows.n_rows // n_parts)]),
+            threads=32 * way.simdgroups,
+        )
+        (out,) = launch(mx.array(x), *rows.inputs)
+        values = dequantize(_Q8_0, packed.raw, packed.shape).astype(np.float64)
+        values, x = values.reshape(n_rows, n_parts, -1), x.reshape(n_parts, -1)
+        bound = _FLOAT32_SUM * np.einsum("rpc,pc->pr", np.abs(values), np.abs(x))
+        return Run([Comparison(out, np.einsum("rpc,pc->pr", values, x), bound)])
+
+    return Case(f"v4 rows: {n_rows} x {n_columns} in {n_parts} parts", run)
+
+
 def attention_case(has_index: bool, n_near: int, n_far: int) -> Case:
     """A query over both kinds of rows, heads of 512 values, and its chunks joined."""
     n_heads, d, window, capacity, position, n_buffer = 10, 512, 64, 70, 200, 90
@@ -150,9 +173,13 @@ _NARROW = Way(2, 2, 2)
 CASES = (
     rows_case(19, 11, 1312, _NARROW, "two simdgroups, three steps, several turns"),
     rows_case(9, 0, 96, Way(2, 1, 2), "bytes alone, a part of a step"),
+    rows_case(5, 3, 1024, Way(2, 1, 4), "whole steps"),
+    parts_case(12, 1088, 2, Way(2, 1, 2)),
     attention_case(True, 50, 40),
     attention_case(False, 64, 37),
-    index_scores_case(64, 150, 2),
-    index_scores_case(16, 70, 3),
+    attention_case(False, 3, 2),
+    # A last tile of one row.
+    index_scores_case(64, 161, 2),
+    index_scores_case(16, 65, 3),
     top_k_case(17500, 40),
 )

@@ -6,7 +6,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from mlx_kernels.blocks import BLOCK
+from mlx_kernels.blocks import BLOCK, dequantize
+from mlx_kernels.blocks.random_packed import random_packed
 from mlx_kernels.gpu.metal_cases.case import Case, Comparison, Run, Traffic
 from mlx_kernels.gpu.metal_cases.packed_products import (
     FLOAT32_SUM,
@@ -16,8 +17,11 @@ from mlx_kernels.gpu.metal_cases.packed_products import (
     normal,
     plane_bytes,
 )
-from mlx_kernels.gpu.metal_kernels import MetalKernels, metal_name
-from mlx_kernels.gpu.metal_launches import down
+from mlx_kernels.gpu.metal_kernels import METAL_FORMATS, MetalKernels, metal_name
+from mlx_kernels.gpu.metal_launches import down, matvec
+from mlx_kernels.gpu.planar_weight import PlanarWeight
+
+_MXFP4 = 39
 
 
 def down_case(type_id: int, n_out: int, n_hidden: int) -> Case:
@@ -39,9 +43,31 @@ def down_case(type_id: int, n_out: int, n_hidden: int) -> Case:
     return Case(f"down {BLOCK[type_id].name}: {n_hidden} to {n_out}", run)
 
 
+def smallest_scales_case() -> Case:
+    """MXFP4's three smallest exponents: scales 2^-128 and 2^-127 are subnormal, 2^-126 is not."""
+    n_rows, n_columns = 9, 64
+
+    def run(make: Callable[..., Any], random: np.random.Generator) -> Run:
+        packed = random_packed(_MXFP4, n_rows, n_columns, random)
+        exponents = np.arange(n_rows) % 3
+        packed.raw.reshape(n_rows, -1, BLOCK[_MXFP4].n_bytes)[..., 0] = exponents[:, None]
+        values = dequantize(_MXFP4, packed.raw, packed.shape).astype(np.float64)
+        x = normal(random, 1, n_columns) * np.float32(2.0**100)
+        weight = PlanarWeight.of([packed], METAL_FORMATS)
+        y = matvec(MetalKernels(make), mx.array(x), weight)
+        expected = x.astype(np.float64) @ values.T
+        # A GPU may take a subnormal number for zero: the whole row then is.
+        sizes = np.abs(x).astype(np.float64) @ np.abs(values).T
+        bound = np.where(exponents < 2, np.abs(expected), 0) + FLOAT32_SUM * sizes
+        return Run([Comparison(y, expected, bound)])
+
+    return Case("matvec MXFP4: the smallest scales", run)
+
+
 CASES = (
     down_case(8, 37, 1056),
     down_case(16, 13, 512),  # the one format with a table
     dense_gate_up_case(8, 37, 1056),
     dequantize_case(1, 37, 176),
+    smallest_scales_case(),
 )

@@ -32,7 +32,7 @@ def product_case(type_id: int, n_rows: int, n_columns: int, n_positions: int) ->
 def experts_case(
     type_id: int, n_hidden: int, width: int, clamp: float | None, down_type: int
 ) -> Case:
-    """40 positions with two of four experts: one has none of them, one more than a tile."""
+    """40 positions with two of four experts, which get none, one, 39 and 40 of them."""
     n_experts, n_positions, n_chosen = 4, 40, 2
 
     def run(make: Callable[..., Any], random: np.random.Generator) -> Run:
@@ -41,7 +41,7 @@ def experts_case(
         last, downs = held(down_type, n_experts * width, n_hidden, random)
         gates, ups = (m.reshape(n_experts, n_hidden, width) for m in (gates, ups))
         downs = downs.reshape(n_experts, width, n_hidden)
-        second = np.where(np.arange(n_positions) < 3, 0, 3)
+        second = np.where(np.arange(n_positions) < 1, 0, 3)
         ids = np.stack([np.full(n_positions, 1), second], axis=1).astype(np.int32)
         factors = random.uniform(0.1, 2, ids.shape).astype(np.float32)
         x = normal(random, n_positions, width)
@@ -63,10 +63,12 @@ def experts_case(
     return Case(name if clamp is None else f"{name}, clamp {clamp}", run)
 
 
-# Rows and positions past a whole tile; a table, an offset, and a width that is no multiple of 32.
+# Rows and positions past a whole tile; a table, an offset, and widths that are no multiple of 32.
 CASES = (
     product_case(8, 70, 96, 33),
     product_case(1, 9, 80, 9),
+    product_case(16, 9, 256, 5),
     experts_case(16, 256, 256, 0.5, 10),
     experts_case(39, 32, 64, None, 39),
+    experts_case(1, 48, 80, None, 1),
 )
