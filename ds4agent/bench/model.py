@@ -26,6 +26,7 @@ from engine.session import Session
 from engine.state import ModelInfo
 
 _WARM_UP_TOKENS = 8  # on a CPU; a GPU makes its kernels for many positions, too, when it meets them
+_WARM_UP_DECODES = 8  # a GPU keeps graphs of the first few tokens, which take several times longer
 _SEED = 20261129  # any; the same prompt at every run
 
 Progress = Callable[[str], None]
@@ -181,7 +182,7 @@ def measure(
         prompt = np.random.default_rng(_SEED).integers(0, info.n_vocab, contexts[-1]).tolist()
         is_gpu = info.device in ("cuda", "metal")
         n_first = contexts[0] if is_gpu else min(_WARM_UP_TOKENS, len(prompt))
-        warm_up = prompt[:n_first], [n_first], 1
+        warm_up = prompt[:n_first], [n_first], min(gen_tokens, _WARM_UP_DECODES)
         runners[0].run(*warm_up)
         ours, theirs, peak = [], [], 0
         for number in range(1, repeat + 1):
