@@ -152,6 +152,14 @@ def index_scores_case(n_heads: int, n_rows: int, n_groups: int) -> Case:
     return Case(f"v4 index scores: {n_heads} heads, {n_rows} rows, {n_groups} groups", run)
 
 
+def _top_k(make: Callable[..., Any], scores: np.ndarray, k: int) -> Comparison:
+    launch: Launch = _kernels(make).launch(
+        "v4_top_k", {"K": k}, (1, 1), [(k,)], [mx.int32], threads=1024
+    )
+    (index,) = launch(mx.array(scores), integers(0, 0, 0, 0, len(scores)))
+    return Comparison(index, best_rows(scores, k), 0)
+
+
 def top_k_case(n_rows: int, k: int) -> Case:
     """More rows than registers hold; equal scores, both zeros, scores below zero."""
 
@@ -160,13 +168,31 @@ def top_k_case(n_rows: int, k: int) -> Case:
         scores[random.permutation(n_rows)[: n_rows // 3]] *= -1  # zeros of both signs
         best = random.permutation(n_rows)[: k // 2]
         scores[best] = random.standard_normal(len(best)).astype(np.float32) + 1
-        launch: Launch = _kernels(make).launch(
-            "v4_top_k", {"K": k}, (1, 1), [(k,)], [mx.int32], threads=1024
-        )
-        (index,) = launch(mx.array(scores), integers(0, 0, 0, 0, n_rows))
-        return Run([Comparison(index, best_rows(scores, k), 0)])
+        return Run([_top_k(make, scores, k)])
 
     return Case(f"v4 top-k: {k} of {n_rows}", run)
+
+
+def last_bits_case(k: int) -> Case:
+    """The least of the chosen is there so often that each one counts; each value of its last bits.
+
+    The larger ones lie behind the rows in registers, the equal ones before and behind.
+    """
+
+    def run(make: Callable[..., Any], random: np.random.Generator) -> Run:
+        comparisons = []
+        for last_bits in range(4):
+            n_rows = 17500 + last_bits
+            least = (np.float32(1).view(np.uint32) + np.uint32(last_bits)).view(np.float32)
+            scores = random.uniform(-1, 0.99, n_rows).astype(np.float32)
+            scores[16400 + random.permutation(1000)[: k // 2]] = random.uniform(2, 4, k // 2)
+            equal = 32 + random.permutation(16000)[: k - k // 2]
+            equal[:3] = 0, 16384, 17408  # the first of a thread's, and of both turns behind
+            scores[equal] = least
+            comparisons.append(_top_k(make, scores, k))
+        return Run(comparisons)
+
+    return Case(f"v4 top-k: each of {k} counts", run)
 
 
 _NARROW = Way(2, 2, 2)
@@ -182,4 +208,5 @@ CASES = (
     index_scores_case(64, 161, 2),
     index_scores_case(16, 65, 3),
     top_k_case(17500, 40),
+    last_bits_case(40),
 )
