@@ -5,17 +5,11 @@ from collections.abc import Callable
 from contextlib import closing
 
 from ds4agent.server.api.errors import ApiError, context_exceeded
-from ds4agent.server.api.output import (
-    CallArguments,
-    CallOpened,
-    Finish,
-    Piece,
-    Text,
-    Thinking,
-    Usage,
-)
+from ds4agent.server.api.gathered import Gathered, joined
+from ds4agent.server.api.output import Finish, Piece, Usage
 from ds4agent.server.api.reading import ReplyReader
 from ds4agent.server.job import Began, Ended, Failed, Job, Pieces
+from ds4agent.server.outbox import Outbox
 from ds4agent.server.reuse import Ready, Reuse
 from ds4agent.server.shared_replay import SharedReplay
 from engine.chat.conversation import Call, Message
@@ -99,7 +93,8 @@ class Answerer:
             request.callable_tools, request.thinking, is_forced=job.grammar is not None
         )
         parser = StopSequences(inner, request.stop)
-        reader, said = ReplyReader(request.api, streams=request.stream), _Said()
+        reader = ReplyReader(request.api, streams=request.stream)
+        teller = _Teller(job.outbox, streams=request.stream)
         limit = request.output_limit(ready.n_prompt, self._engine.info.ctx)
         session = ready.live.session
         n_sampled = n_thinking = 0
@@ -120,7 +115,7 @@ class Answerer:
                     has_stop_token = True
                     break
                 events = parser.feed(token.data)
-                self._send(job, reader.take(events), said)
+                teller.tell(reader.take(events))
                 if parser.finished or self._is_enough(request.parallel_calls, events):
                     break
                 n_tokens = ready.n_prompt + n_sampled
@@ -129,33 +124,27 @@ class Answerer:
                     due = self._next_continued(n_tokens)
         finish = _finish(tokens, parser, has_stop_token)
         pieces, finish = reader.end(parser.finish(stopped=has_stop_token), finish)
-        self._send(job, pieces, said)
+        teller.tell(pieces)
         usage = Usage(ready.n_prompt, ready.n_cached, n_sampled, n_thinking)
         if job.outbox.cancel.is_set():
             return Finish.ERROR, usage
-        job.outbox.put(Ended(finish, usage, parser.found))
+        teller.end(Ended(finish, usage, parser.found))
         if finish in (Finish.STOP, Finish.TOOL_CALLS) and not request.continues:
-            self._remember(
-                job, ready, reader, said, AssistantClose(has_stop_token, parser.in_thinking)
-            )
+            close = AssistantClose(has_stop_token, parser.in_thinking)
+            self._remember(job, ready, reader, teller.said, close)
         return finish, usage
 
     def _is_enough(self, parallel: bool, events: list) -> bool:
         """Whether a call is complete and no second one is wanted."""
         return not parallel and any(isinstance(event, CallComplete) for event in events)
 
-    def _send(self, job: Job, pieces: list[Piece], said: "_Said") -> None:
-        if pieces:
-            said.take(pieces)
-            job.outbox.put(Pieces(tuple(pieces)), sum(map(_weight, pieces)))
-
     def _remember(
-        self, job: Job, ready: Ready, reader: ReplyReader, said: "_Said", close: AssistantClose
+        self, job: Job, ready: Ready, reader: ReplyReader, said: Gathered, close: AssistantClose
     ) -> None:
         calls = tuple(
-            Call(call_id, name, arguments)
-            for call_id, name, arguments in said.calls
-            if call_id in reader.call_ids
+            Call(call.call_id, call.name, call.arguments)
+            for call in said.calls
+            if call.call_id in reader.call_ids
         )
         if reader.block:
             self._replay.remember(reader.call_ids, reader.block.encode())
@@ -174,37 +163,32 @@ class Answerer:
         )
 
 
-class _Said:
-    """What the client was told."""
+class _Teller:
+    """Tells a client the pieces of its answer: each at once in a stream, else all at the end, so
+    that the event loop is not woken for what nobody reads yet.
 
-    def __init__(self) -> None:
-        self._text: list[str] = []
-        self._thinking: list[str] = []
-        self._calls: dict[int, tuple[str, str, list[str]]] = {}
+    Attributes:
+        said: What it was told.
+    """
 
-    def take(self, pieces: list[Piece]) -> None:
+    def __init__(self, outbox: Outbox, *, streams: bool) -> None:
+        self.said = Gathered()
+        self._outbox = outbox
+        self._streams = streams
+        self._whole: list[Piece] = []
+
+    def tell(self, pieces: list[Piece]) -> None:
         for piece in pieces:
-            match piece:
-                case Text(text):
-                    self._text.append(text)
-                case Thinking(text):
-                    self._thinking.append(text)
-                case CallOpened(index, call_id, name):
-                    self._calls[index] = (call_id, name, [])
-                case CallArguments(index, text):
-                    self._calls[index][2].append(text)
+            self.said.add(piece)
+        if not self._streams:
+            self._whole += pieces
+        elif pieces:
+            self._outbox.put(Pieces(tuple(pieces)), sum(map(_weight, pieces)))
 
-    @property
-    def text(self) -> str:
-        return "".join(self._text)
-
-    @property
-    def thinking(self) -> str:
-        return "".join(self._thinking)
-
-    @property
-    def calls(self) -> list[tuple[str, str, str]]:
-        return [(call_id, name, "".join(parts)) for call_id, name, parts in self._calls.values()]
+    def end(self, ended: Ended) -> None:
+        if self._whole:
+            self._outbox.put(Pieces(tuple(joined(self._whole))))
+        self._outbox.put(ended)
 
 
 def _finish(tokens: Generation, parser: StopSequences, has_stop_token: bool) -> Finish:

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ds4agent.server.api.errors import ApiError
-from ds4agent.server.api.output import KEEP_ALIVE, Reply
+from ds4agent.server.api.gathered import joined
+from ds4agent.server.api.output import KEEP_ALIVE, Piece, Reply
 from ds4agent.server.guard import TRANSPORT
 from ds4agent.server.job import Began, Ended, Failed, Job, Pieces
 from ds4agent.server.outbox import Unread
@@ -112,10 +114,8 @@ class Answer(Response):
         last_sent = time.monotonic()
         is_over = False
         while not is_over:
-            events: list[bytes] = []
-            for item in items:
-                events += self._events(item)
-                is_over = is_over or isinstance(item, Ended | Failed)
+            events = self._events(items)
+            is_over = any(isinstance(item, Ended | Failed) for item in items)
             if not events and time.monotonic() - last_sent >= self._keep_alive_s:
                 events = [KEEP_ALIVE]
             if events:
@@ -128,17 +128,29 @@ class Answer(Response):
                 items = await outbox.take(self._keep_alive_s)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False}, send)
 
-    def _events(self, item: object) -> list[bytes]:
-        match item:
-            case Began(usage):
-                return self._reply.start(usage)
-            case Pieces(pieces):
-                return [event for piece in pieces for event in self._reply.piece(piece)]
-            case Ended(finish, usage, stop_sequence):
-                return self._reply.finish(finish, usage, stop_sequence)
-            case Failed(error):
-                return self._reply.error(error)
-        raise TypeError(f"{type(item).__name__} is no item of an answer")
+    def _events(self, items: list[Any]) -> list[bytes]:
+        """Return the events of all items that were there; a reader that is slow gets fewer."""
+        events: list[bytes] = []
+        said: list[Piece] = []
+        for item in items:
+            if isinstance(item, Pieces):
+                said += item.pieces
+                continue
+            events += self._say(said)
+            said = []
+            match item:
+                case Began(usage):
+                    events += self._reply.start(usage)
+                case Ended(finish, usage, stop_sequence):
+                    events += self._reply.finish(finish, usage, stop_sequence)
+                case Failed(error):
+                    events += self._reply.error(error)
+                case _:
+                    raise TypeError(f"{type(item).__name__} is no item of an answer")
+        return events + self._say(said)
+
+    def _say(self, pieces: list[Piece]) -> list[bytes]:
+        return [event for piece in joined(pieces) for event in self._reply.piece(piece)]
 
     async def _refuse(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
         self._done(error.status)

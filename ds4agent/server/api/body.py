@@ -11,6 +11,9 @@ from ds4agent.server.api.errors import ApiError
 
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 256  # both limits are those of antirez/ds4
+_CONTAINERS = (dict, list)
+# How every half of a surrogate pair begins in JSON: UTF-8 itself has no form for one.
+_SURROGATES = (b"\\ud", b"\\uD")
 
 
 def read_body(body: bytes | dict[str, Any]) -> dict[str, Any]:
@@ -23,6 +26,8 @@ def read_body(body: bytes | dict[str, Any]) -> dict[str, Any]:
     _check_depth(value)
     if not isinstance(value, dict):
         raise ApiError(f"The body is {kind_of(value)}, expected a JSON object.")
+    if isinstance(body, bytes) and not any(escape in body for escape in _SURROGATES):
+        return value
     return _valid_texts(value)
 
 
@@ -58,14 +63,12 @@ def _too_deep() -> ApiError:
 
 def _check_depth(value: Any) -> None:
     """Go through the levels of a value one by one, so that no depth exhausts the stack."""
-    level = [value]
+    level = [value] if isinstance(value, _CONTAINERS) else []
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
         for item in level:
-            if isinstance(item, dict):
-                below.extend(v for v in item.values() if isinstance(v, dict | list))
-            elif isinstance(item, list):
-                below.extend(v for v in item if isinstance(v, dict | list))
+            members = item.values() if isinstance(item, dict) else item
+            below += [v for v in members if isinstance(v, _CONTAINERS)]
         if not below:
             return
         level = below

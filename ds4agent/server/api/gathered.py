@@ -1,6 +1,8 @@
 """What a reply has said so far."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from ds4agent.server.api.errors import ApiError
 from ds4agent.server.api.output import CallClosed, CallOpened, Finish, Piece
@@ -56,6 +58,23 @@ class Gathered:
         if finish not in (Finish.TOOL_CALLS, Finish.LENGTH):
             return []
         return [call for call in self.calls if call.is_whole]
+
+
+def joined(pieces: Iterable[Piece]) -> list[Piece]:
+    """Join neighbouring texts of one kind: every cut means the same, and fewer events cost less."""
+    together: list[Piece] = []
+    for (kind, index), group in groupby(pieces, _kind):
+        if kind is CallArguments:
+            together.append(CallArguments(index, "".join(piece.text for piece in group)))
+        elif kind in (Text, Thinking):
+            together.append(kind("".join(piece.text for piece in group)))
+        else:
+            together += group
+    return together
+
+
+def _kind(piece: Piece) -> tuple[type[Piece], int]:
+    return type(piece), getattr(piece, "index", -1)
 
 
 def unfinished() -> ApiError:
