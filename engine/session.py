@@ -221,17 +221,19 @@ class Session:
             expert_bits=self._model.expert_bits,
         )
 
-    def delta(self, kept: int) -> StateDelta:
-        """Copy what the state has beyond its first ``kept`` tokens.
+    def delta(self, kept: int | None = None) -> StateDelta:
+        """Copy what the state has beyond its first ``kept`` tokens; ``n_kept`` by default.
 
         A state that was copied when there were more than ``kept`` tokens gives, with this, the
         present one only if ``kept`` is at most ``n_kept``: rows that were computed again need
-        not be equal to the last bit.
+        not be equal to the last bit. So the logits come first: after going back, they cost the
+        last token.
 
         Raises:
             ValueError: the state has fewer tokens.
         """
         logits = self.logits.copy()
+        kept = self._n_kept if kept is None else kept
         if not 0 <= kept <= len(self._tokens):
             raise ValueError(f"{kept} tokens are to be kept, the state has {len(self._tokens)}")
         since = self._cache.arrays_since(kept)

@@ -91,7 +91,7 @@ class Keeping:
         session = conversation.session
         if not session.n_kept:  # all of it is new, so a journal would hold a second conversation
             return self.fold(conversation, automatic=True, kind=kind, events=events)
-        delta = session.delta(session.n_kept)
+        delta = session.delta()
         keep_text = keeper.text_bytes
         if delta.kept != keeper.tokens:
             keep_text = len(self._engine.tokenizer.render(conversation.transcript[: delta.kept]))

@@ -80,6 +80,18 @@ def test_going_back_lowers_what_is_kept(engine) -> None:
     assert_same(applied(before, session.delta(session.n_kept)), session.state())
 
 
+def test_the_logits_that_a_delta_needs_after_going_back_are_no_kept_token(engine) -> None:
+    session = engine.new_session()
+    session.sync(ids(engine, 140))
+    before = session.state()
+    session.mark()
+    session.extend(ids(engine, 3))
+    session.rewind(140)
+    delta = session.delta()
+    assert delta.kept == session.n_kept == 139
+    assert_same(applied(before, delta), session.state())
+
+
 def test_a_conversation_read_again_from_its_beginning_keeps_nothing(engine) -> None:
     session = engine.new_session()
     session.sync(ids(engine, 200))
