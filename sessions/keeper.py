@@ -15,6 +15,7 @@ Whoever uses a keeper holds the lock of the session (``SessionStore.open_lock``)
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import time
@@ -118,6 +119,7 @@ class Keeper:
 
         Args:
             delta: what the state has beyond its first ``delta.kept`` tokens, ``tokens`` at most.
+                Without new tokens behind all that are on the disk, no rows are written.
             text: the rendering of the new tokens.
             keep_text: bytes of the rendering of the kept ones.
             kind: what came to an end, see ``journal.KINDS``.
@@ -136,6 +138,8 @@ class Keeper:
                 f"tokens doesn't give the conversation",
                 "Save the whole conversation (/save).",
             )
+        if delta.kept == delta.n_tokens == self.tokens:  # only events are new: a call that ended
+            delta = _without_rows(delta)
         with plain_errors("append to the session's journal", journal.path_for(self.path)):
             if self._writer is None:
                 self._writer = JournalWriter.create(journal.path_for(self.path), self._base())
@@ -258,6 +262,15 @@ def newest(events: Sequence[dict]) -> list[dict]:
             break
         n += 1
     return list(events[len(events) - n :])
+
+
+def _without_rows(delta: StateDelta) -> StateDelta:
+    """Return a delta that leaves every array as it is on the disk."""
+    return dataclasses.replace(
+        delta,
+        arrays={name: rows[:0] for name, rows in delta.arrays.items()},
+        first_rows={n: first + len(delta.arrays[n]) for n, first in delta.first_rows.items()},
+    )
 
 
 def _inode_of(path: os.PathLike) -> tuple[int, int] | None:

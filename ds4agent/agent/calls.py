@@ -62,7 +62,6 @@ class CallRunner:
         self._mailbox = mailbox
         self._stream = stream
         self._is_headless = is_headless
-        self.before_question: Callable[[], bool] = lambda: False  # True: it is kept on the disk
 
     def can_change(self, name: str) -> bool:
         """Tell whether a tool changes files by itself."""
@@ -74,13 +73,23 @@ class CallRunner:
         tool = self._toolbox.tools.get(name)
         return tool is not None and tool.access is Access.READ
 
-    def run(self, call_id: str, call: ToolCall, *, is_asked_again: bool = False) -> CallOutcome:
+    def run(
+        self,
+        call_id: str,
+        call: ToolCall,
+        *,
+        is_asked_again: bool = False,
+        note: Callable[[bool], bool] = lambda is_started: False,
+    ) -> CallOutcome:
         """Deal with one call. Whatever happens is a result for the model, never an exception.
 
         Args:
             call_id: names it in events.
             call: what the model wrote.
-            is_asked_again: nobody knows whether it ran before, so it never runs without a question.
+            is_asked_again: it was noted as open before, so it never runs without a question.
+            note: brings to the disk that the call is open, before the person is asked about it
+                (False) and before it runs, if it may change something (True); returns whether
+                that is there. Without one, nothing is.
 
         Raises:
             LeftWaiting: the program ends while the person is asked.
@@ -113,9 +122,11 @@ class CallRunner:
                 text = f"not executed: {call.name} needs an approval and nobody is there to give it"
                 return self._refuse(call_id, call, text, refused=True)
             case Verdict.ASK:
-                refusal = self._ask(call_id, call, title, preview, tool.access)
+                refusal = self._ask(call_id, call, title, preview, tool.access, note)
                 if refusal:
                     return self._refuse(call_id, call, refusal)
+        if tool.access is not Access.READ:
+            note(True)
         return self._execute(call_id, call, tool.access, title, preview.subject)
 
     def run_unasked(self, name: str, arguments: dict[str, Any]) -> CallOutcome | None:
@@ -144,7 +155,13 @@ class CallRunner:
         return self._refuse(call_id, call, reason)
 
     def _ask(
-        self, call_id: str, call: ToolCall, title: str, preview: Preview, access: Access
+        self,
+        call_id: str,
+        call: ToolCall,
+        title: str,
+        preview: Preview,
+        access: Access,
+        note: Callable[[bool], bool],
     ) -> str:
         """Ask the person; return "" for a yes, or the result that tells the model of the no."""
         self._stream.emit(PhaseChanged(Phase.APPROVAL, call.name))
@@ -152,7 +169,7 @@ class CallRunner:
         question = ApprovalNeeded(
             call_id, call.name, title, preview.detail, preview.diff, preview.risky, str(rule)
         )
-        is_kept = self.before_question()
+        is_kept = note(False)
         answer = self._mailbox.ask(question)
         if answer is None:
             if is_kept and self._mailbox.is_quitting:

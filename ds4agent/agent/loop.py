@@ -15,17 +15,19 @@ from dataclasses import dataclass
 
 from ds4agent.agent import limits
 from ds4agent.agent.answer import Answer, Answering, End, new_call_id
-from ds4agent.agent.calls import NOT_EXECUTED, REPEATED, CallOutcome, CallRunner
+from ds4agent.agent.answer_calls import AnswerCalls
+from ds4agent.agent.calls import REPEATED, CallRunner
 from ds4agent.agent.compaction import is_full
 from ds4agent.agent.conversation import Conversation
 from ds4agent.agent.equipment import Equipment
 from ds4agent.agent.event_stream import EventStream
 from ds4agent.agent.fitting import fitting, shortened
-from ds4agent.agent.guards import MALFORMED_IN_A_ROW, REPEATED_CALLS, CallHistory
+from ds4agent.agent.guards import MALFORMED_IN_A_ROW, CallHistory
 from ds4agent.agent.mailbox import Mailbox
 from ds4agent.agent.meter import Meter, prefill_reporter
 from ds4agent.agent.profiles.guide import GO_ON, IN_WORDS, ReplyForm
 from ds4agent.agent.settings import AgentSettings
+from ds4agent.agent.stop import INTERRUPTED, Stop
 from ds4agent.agent.waiting import LeftWaiting, Result, Waiting, told_of
 from ds4agent.events import (
     MessageDelivered,
@@ -46,18 +48,6 @@ class TurnReport:
     outcome: Outcome
     usage: Usage
     error: str = ""  # one line for the person, "" when done
-
-
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    """A reason to end the turn before the model does."""
-
-    outcome: Outcome
-    error: str
-
-
-_INTERRUPTED = _Stop(Outcome.INTERRUPTED, "interrupted")
-_DONE = _Stop(Outcome.DONE, "")
 
 
 class Turn:
@@ -91,8 +81,7 @@ class Turn:
                 turn ends when the context is full.
             keep_results: called when the model has read results, before it goes on: brings them to
                 the disk.
-            keep_waiting: called before the person is asked about a call: brings the answer that
-                made it to the disk; returns whether it is there.
+            keep_waiting: see ``AnswerCalls``.
             equipment: its profile says how the model is led.
         """
         self._conversation = conversation
@@ -103,7 +92,6 @@ class Turn:
         self._look_around = look_around
         self._make_room = make_room
         self._keep_results = keep_results
-        self._keep_waiting = keep_waiting
         self._thinking = settings.thinking and conversation.chat.can_think
         self._meter = Meter(stream)
         self._profile = equipment.profile
@@ -118,6 +106,7 @@ class Turn:
             equipment.understood,
         )
         self._history = CallHistory()
+        self._answer_calls = AnswerCalls(calls, self._history, mailbox.cancel, keep_waiting)
         self._n_malformed = 0  # in a row
         self._was_nudged = False
         self._added = ""  # what follows the next results
@@ -135,11 +124,11 @@ class Turn:
         self._conversation.drop_open_turn()
         message = self._conversation.render([*self._skipped(), User(self._guide.begin(text))])
         if self._must_make_room(len(message)) and not self._make_room(False):
-            return self._report(_INTERRUPTED)
+            return self._report(INTERRUPTED)
         missing = len(message) + self._answer_reserve - self._conversation.n_free
         if missing > 0:
             told = limits.long_message(len(message), self._conversation.n_free, missing)
-            return self._report(_Stop(Outcome.LIMIT, told))
+            return self._report(Stop(Outcome.LIMIT, told))
         if not self._prefill_and_open(message):
             self._conversation.drop_open_turn()
             self._stream.emit(
@@ -149,7 +138,7 @@ class Turn:
                     "warning",
                 )
             )
-            return self._report(_INTERRUPTED)
+            return self._report(INTERRUPTED)
         self._conversation.name_after(text)
         return self._rounds()
 
@@ -177,7 +166,7 @@ class Turn:
             answer = waiting_answer or self._answer(form)
             if waiting is None and self._is_going_in_circles(answer):
                 if not self._take_back(answer):
-                    return self._report(_INTERRUPTED)
+                    return self._report(INTERRUPTED)
                 form = IN_WORDS
                 answer = self._answer(form)
             if not answer.calls and not answer.malformed:
@@ -188,7 +177,7 @@ class Turn:
                     return self._report(self._reason_to_end(answer))
                 self._stream.emit(Notice(f"The model stopped without a call; it was told: {told}"))
                 if not self._prefill_and_open(self._conversation.render([User(told)])):
-                    return self._report(_INTERRUPTED)
+                    return self._report(INTERRUPTED)
             else:
                 is_last = n_rounds == self._settings.max_rounds
                 stop = self._results(answer, waiting, is_last=is_last)
@@ -204,7 +193,7 @@ class Turn:
             self._conversation.adopt_generated()
             self._close_answer(has_stop_token=False, in_thinking=self._answering.in_thinking)
             self._conversation.commit()
-        return self._report(_Stop(Outcome.ERROR, error))
+        return self._report(Stop(Outcome.ERROR, error))
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -261,12 +250,12 @@ class Turn:
         self._was_nudged = True
         return told
 
-    def _reason_to_end(self, answer: Answer) -> _Stop | None:
+    def _reason_to_end(self, answer: Answer) -> Stop | None:
         match answer.end:
             case End.INTERRUPTED:
-                return _INTERRUPTED
+                return INTERRUPTED
             case End.REPEATING:
-                return _Stop(Outcome.LIMIT, "stopped: the model repeats itself")
+                return Stop(Outcome.LIMIT, "stopped: the model repeats itself")
             case End.TOO_LONG:
                 return self._limit_reached()
         if not answer.text.strip():
@@ -274,11 +263,11 @@ class Turn:
             self._stream.emit(Notice(f"The model stopped{where} without an answer", "warning"))
         return None
 
-    def _limit_reached(self) -> _Stop:
+    def _limit_reached(self) -> Stop:
         session, n_free = self._conversation.session, self._conversation.n_free
         if n_free <= self._answer_reserve:
-            return _Stop(Outcome.LIMIT, limits.full(session.ctx - n_free, session.ctx))
-        return _Stop(Outcome.LIMIT, limits.long_answer(self._settings.max_tokens))
+            return Stop(Outcome.LIMIT, limits.full(session.ctx - n_free, session.ctx))
+        return Stop(Outcome.LIMIT, limits.long_answer(self._settings.max_tokens))
 
     # --- calls and results --------------------------------------------------------------------
 
@@ -288,34 +277,35 @@ class Turn:
         waiting = self._conversation.waiting
         if waiting is None:
             return []
-        for call in waiting.open_calls:
-            self._calls.skip(new_call_id(), call, waiting.reason)
-        return [ToolResults(tuple(waiting.results(waiting.reason)))]
+        for call, reason in waiting.not_run:
+            self._calls.skip(new_call_id(), call, reason)
+        return [ToolResults(tuple(waiting.results()))]
 
-    def _results(self, answer: Answer, waiting: Waiting | None, *, is_last: bool) -> _Stop | None:
+    def _results(self, answer: Answer, waiting: Waiting | None, *, is_last: bool) -> Stop | None:
         """Run the calls of an answer and hand over what came out; say whether the turn ends."""
         try:
-            outcomes, stop = self._run_calls(answer, waiting)
+            stop = INTERRUPTED if answer.end is End.INTERRUPTED else self._malformed_stop(answer)
+            outcomes, stop = self._answer_calls.run(answer, waiting, stop)
         except LeftWaiting:
             self._conversation.commit()  # as it is on the disk
-            return _Stop(Outcome.INTERRUPTED, "the question is asked again with --continue")
+            return Stop(Outcome.INTERRUPTED, "the question is asked again with --continue")
         after = self._guide.after(outcomes) if stop is None else GO_ON
         if self._mailbox.cancel.is_set():  # meanwhile
-            stop = stop or _INTERRUPTED
+            stop = stop or INTERRUPTED
         results = [(outcome.name, outcome.text) for outcome in outcomes]
         results += told_of(bad.reason for bad in answer.malformed)
         if stop is None and is_last:
-            stop = _Stop(
+            stop = Stop(
                 Outcome.LIMIT, f"stopped after {self._settings.max_rounds} rounds of tool calls"
             )
         if stop is not None:
             self._hand_over_shortly(results)
             return stop
         if after.retry is not None and self._start_over(after.retry):
-            return _INTERRUPTED if self._mailbox.cancel.is_set() else None
+            return INTERRUPTED if self._mailbox.cancel.is_set() else None
         if after.ends:
             self._hand_over_shortly(results)
-            return _DONE
+            return Stop(Outcome.DONE, "")
         self._added = after.added
         return self._hand_over(results)
 
@@ -330,41 +320,7 @@ class Turn:
         self._prefill_and_open(message)
         return True
 
-    def _run_calls(
-        self, answer: Answer, waiting: Waiting | None
-    ) -> tuple[list[CallOutcome], _Stop | None]:
-        done = waiting.done if waiting is not None else ()
-        outcomes = [
-            CallOutcome(name, call.arguments, text, ok=True)
-            for (name, text), (_, call) in zip(done, answer.calls, strict=False)
-        ]
-
-        def keep(is_asked: bool) -> bool:
-            calls = tuple(call for _, call in answer.calls)
-            results = tuple((outcome.name, outcome.text) for outcome in outcomes)
-            malformed = tuple(bad.reason for bad in answer.malformed)
-            return self._keep_waiting(Waiting(calls, results, malformed, is_asked))
-
-        self._calls.before_question = lambda: keep(is_asked=True)
-        is_asked_again = waiting is not None  # the first of them
-        stop = _INTERRUPTED if answer.end is End.INTERRUPTED else self._malformed_stop(answer)
-        for call_id, call in answer.calls[len(done) :]:
-            if stop is not None:
-                reason = NOT_EXECUTED
-                if stop.outcome is not Outcome.INTERRUPTED:
-                    reason = "not executed: the turn was stopped"
-                outcomes.append(self._calls.skip(call_id, call, reason))
-                continue
-            outcome = self._calls.run(call_id, call, is_asked_again=is_asked_again)
-            is_asked_again = False
-            outcome, stop = self._judge(outcome)
-            outcomes.append(outcome)
-            keep(is_asked=False)  # what ran is not run again, and its result is not lost
-            if self._mailbox.cancel.is_set():
-                stop = _INTERRUPTED
-        return outcomes, stop
-
-    def _malformed_stop(self, answer: Answer) -> _Stop | None:
+    def _malformed_stop(self, answer: Answer) -> Stop | None:
         if answer.calls or not answer.malformed:
             self._n_malformed = 0
             return None
@@ -373,40 +329,13 @@ class Turn:
         self._n_malformed += 1
         if self._n_malformed < MALFORMED_IN_A_ROW:
             return None
-        return _Stop(
+        return Stop(
             Outcome.ERROR,
             f"stopped: the model wrote {self._n_malformed} calls in a row that cannot be run. "
             "Say it in other words, or use a larger model.",
         )
 
-    def _judge(self, outcome: CallOutcome) -> tuple[CallOutcome, _Stop | None]:
-        """Add a warning to a result that came before, and stop when warnings do not help."""
-        if outcome.refused:
-            return outcome, _Stop(
-                Outcome.REFUSED,
-                f"{outcome.name} needs an approval and nobody is there to give it. "
-                "Use --approval auto to allow it.",
-            )
-        times = self._history.count(
-            outcome.name, outcome.arguments, outcome.text, changed=outcome.changed
-        )
-        if times > REPEATED_CALLS:
-            return outcome, _Stop(
-                Outcome.ERROR,
-                f"stopped: the model made the same {outcome.name} call {times} times and got the "
-                "same result. Say what to do differently.",
-            )
-        if times == REPEATED_CALLS:
-            warning = (
-                f"\nThis same call gave this same result {times} times. "
-                "Do something else, or answer now."
-            )
-            outcome = CallOutcome(
-                outcome.name, outcome.arguments, outcome.text + warning, outcome.ok
-            )
-        return outcome, None
-
-    def _hand_over(self, results: list[Result]) -> _Stop | None:
+    def _hand_over(self, results: list[Result]) -> Stop | None:
         """Give the model the results, and what the person typed meanwhile, and open an answer."""
         typed = self._mailbox.take_queued()
         after: list[Item] = [User(self._guide.attach(typed))] if typed else []
@@ -423,14 +352,14 @@ class Turn:
             if typed:
                 self._mailbox.put_back(typed)
             self._hand_over_shortly(results)
-            return _INTERRUPTED
+            return INTERRUPTED
         if typed:
             self._stream.emit(MessageDelivered(typed))
         return None
 
     def _hand_over_with_room(
         self, tokens: list[int], results: list[Result], typed: str
-    ) -> _Stop | None:
+    ) -> Stop | None:
         """Give the model the results, shorten what was before them, and open an answer."""
         self._stream.emit(PhaseChanged(Phase.PREFILL))
         report = self._conversation.feed(
@@ -441,13 +370,13 @@ class Turn:
             if typed:
                 self._mailbox.put_back(typed)
             self._hand_over_shortly(results)
-            return _INTERRUPTED
+            return INTERRUPTED
         self._conversation.commit()
         self._keep_results()
         if typed:
             self._stream.emit(MessageDelivered(typed))
         if not self._make_room(True) or not self._prefill_and_open([]):
-            return _INTERRUPTED
+            return INTERRUPTED
         return None
 
     def _must_make_room(self, n_more: int) -> bool:
@@ -490,7 +419,7 @@ class Turn:
         self._has_open_answer = True
         return True
 
-    def _report(self, stop: _Stop | None) -> TurnReport:
+    def _report(self, stop: Stop | None) -> TurnReport:
         usage = self._meter.usage(
             len(self._conversation.transcript), self._conversation.session.ctx
         )

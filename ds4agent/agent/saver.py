@@ -69,12 +69,11 @@ class Saver:
         if self._archive is not None and not conversation.is_saved:
             self._tell(self._attempt(lambda: self._keep(conversation, "result")))
 
-    def before_question(self, conversation: Conversation, waiting: Waiting) -> bool:
-        """Keep the open turn with the calls at its end and the results that they have, before the
-        person is asked about one and after each that ran.
+    def note_calls(self, conversation: Conversation, waiting: Waiting) -> bool:
+        """Keep the open turn with the calls at its end, how far they are and their results.
 
         Returns:
-            Whether it is on the disk, so that the question comes again after a restart.
+            Whether it is on the disk, so that a question comes again after a restart.
         """
         if self._archive is None or conversation.is_read_only:
             return False

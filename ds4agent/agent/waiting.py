@@ -1,8 +1,9 @@
 """Calls that the model has made and whose results are not in the conversation yet.
 
-When a call waits for the person's word, and when one has run, the answer that made it is brought to
-the disk with what is noted here. So the question comes again when the program was ended meanwhile,
-and what ran before is not run a second time: the model reads its result then.
+When a call waits for the person's word, before one runs that may change something, and when one has
+run, the answer that made it is brought to the disk with what is noted here. So the question comes
+again when the program was ended meanwhile, a call that was running is said to be one that may have
+run, and what ran before is not run a second time: the model reads its result then.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,10 +16,17 @@ from engine.chat.format import ToolCall
 _CALL_ERROR = "tool_call"  # the name under which the model is told of a call it wrote wrongly
 _EVENT = "waiting"  # what the entry among a conversation's noted events is called
 ASKED_AGAIN = "When the program was ended, this call had no result: it is asked about again."
-NEVER_ANSWERED = "not executed: the program was ended while it waited for the person's word"
+RUNNING_ASKED_AGAIN = (
+    "When the program was ended, this call was running and may have done its work: "
+    "it is asked about again."
+)
+NOT_RUN = "not executed: the program was ended before this call had run"
 MAY_HAVE_RUN = (
-    "no result: the program was ended before this call had one, and it may have run. "
+    "no result: the program was ended while this call ran, so it may have been carried out. "
     "See what is there before you make it again."
+)
+MAY_HAVE_RUN_BEFORE = (
+    "\n(When the program was ended, this call was running: it may have been carried out then.)"
 )
 Result = tuple[str, str]  # name of the tool, text for the model
 
@@ -34,7 +42,7 @@ class Waiting:
     calls: tuple[ToolCall, ...]
     done: tuple[Result, ...] = ()  # of the first calls
     malformed: tuple[str, ...] = ()  # why other calls of the answer could not be read
-    is_asked: bool = True  # the person is being asked about the first open call
+    is_started: bool = False  # the first open call was running, or about to
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
@@ -42,13 +50,14 @@ class Waiting:
         return self.calls[len(self.done) :]
 
     @property
-    def reason(self) -> str:
-        """What the model is told instead of a result where there is none."""
-        return NEVER_ANSWERED if self.is_asked else MAY_HAVE_RUN
+    def not_run(self) -> list[tuple[ToolCall, str]]:
+        """The open calls, with what the model is told instead of a result if they stay so."""
+        first = MAY_HAVE_RUN if self.is_started else NOT_RUN
+        return [(call, NOT_RUN if i else first) for i, call in enumerate(self.open_calls)]
 
-    def results(self, reason: str) -> list[Result]:
-        """Return all results, with ``reason`` for the calls that are not run any more."""
-        skipped = ((call.name, reason) for call in self.open_calls)
+    def results(self) -> list[Result]:
+        """Return all results, those of the open calls as if they are not run any more."""
+        skipped = ((call.name, reason) for call, reason in self.not_run)
         return [*self.done, *skipped, *told_of(self.malformed)]
 
     def event(self, n_tokens: int) -> dict[str, Any]:
@@ -59,7 +68,7 @@ class Waiting:
             "calls": [{"name": c.name, "arguments": c.arguments} for c in self.calls],
             "done": [list(result) for result in self.done],
             "malformed": list(self.malformed),
-            "asked": self.is_asked,
+            "started": self.is_started,
             "passing": True,  # it counts as long as nothing else was noted, see ``journal.lasting``
         }
 
@@ -89,7 +98,7 @@ def waiting_in(events: Sequence[dict[str, Any]], n_tokens: int) -> Waiting | Non
         return None
     if not calls or len(done) > len(calls):
         return None
-    return Waiting(calls, done, malformed, noted.get("asked") is not False)
+    return Waiting(calls, done, malformed, noted.get("started") is not False)
 
 
 def without_waiting(

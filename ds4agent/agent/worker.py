@@ -82,7 +82,7 @@ from ds4agent.agent.saver import IDLE_S, Saver
 from ds4agent.agent.session_preview import looked_up
 from ds4agent.agent.settings import AgentSettings
 from ds4agent.agent.telling import told
-from ds4agent.agent.waiting import ASKED_AGAIN
+from ds4agent.agent.waiting import ASKED_AGAIN, RUNNING_ASKED_AGAIN
 from ds4agent.errors import Ds4Error
 from ds4agent.events import (
     Closed,
@@ -392,7 +392,7 @@ class AgentWorker:
             self._look_around,
             self._make_room if self._settings.auto_compact else None,
             keep_results=lambda: self._saver.after_results(conversation),
-            keep_waiting=lambda waiting: self._saver.before_question(conversation, waiting),
+            keep_waiting=lambda waiting: self._saver.note_calls(conversation, waiting),
             equipment=self._equipment,
         )
         reports: list[TurnReport] = []
@@ -421,7 +421,8 @@ class AgentWorker:
         is_asked = waiting is not None and bool(waiting.open_calls)
         if not is_asked or self._settings.headless or conversation.is_read_only:
             return
-        self._stream.emit(Notice(ASKED_AGAIN))
+        told = RUNNING_ASKED_AGAIN if waiting.is_started else ASKED_AGAIN
+        self._stream.emit(Notice(told))
         said = [entry.text for entry in self._archive.history(conversation) if entry.role == "user"]
         self._turn(said[-1] if said else "", is_resumed=True)
 

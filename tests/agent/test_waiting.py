@@ -6,7 +6,14 @@ import pytest
 
 from ds4agent.agent.answer import Answering, new_call_id
 from ds4agent.agent.saver import Saver
-from ds4agent.agent.waiting import Waiting, waiting_in
+from ds4agent.agent.waiting import (
+    MAY_HAVE_RUN,
+    MAY_HAVE_RUN_BEFORE,
+    NOT_RUN,
+    RUNNING_ASKED_AGAIN,
+    Waiting,
+    waiting_in,
+)
 from ds4agent.events import (
     ApprovalNeeded,
     Notice,
@@ -190,7 +197,7 @@ def test_without_a_screen_it_is_not_run_and_the_model_is_told(open_rig, options,
     second.ready()
     assert second.turn("go on").outcome is Outcome.DONE
     assert not second.of(ApprovalNeeded) and not (workspace / "a.txt").exists()
-    assert "ended while it waited for the person's word" in second.said()
+    assert NOT_RUN in second.said()
     assert second.said().count("<tool_response>") == 1
     assert [event.ok for event in second.of(ToolFinished)] == [False]
 
@@ -253,9 +260,124 @@ def test_a_result_that_the_model_had_not_read_is_read_after_a_restart(
     assert second.said().count("<tool_response>") == 1
 
 
-def test_a_call_that_may_have_run_is_said_to() -> None:
-    noted = Waiting((ToolCall("bash", {}, ""),), is_asked=False)
+@pytest.mark.parametrize("is_started", [False, True])
+def test_only_a_call_that_was_running_may_have_run(is_started) -> None:
+    calls = tuple(ToolCall(name, {}, "") for name in ("read", "bash", "write"))
+    noted = Waiting(calls, (("read", "alpha"),), ("no JSON",), is_started)
     found = waiting_in([noted.event(5)], 5)
-    assert found == noted and "may have run" in found.results(found.reason)[0][1]
-    asked = waiting_in([Waiting(noted.calls).event(5)], 5)
-    assert asked.is_asked and "word" in asked.reason
+    assert found == noted
+    assert [name for name, _ in found.results()] == ["read", "bash", "write", "tool_call"]
+    texts = [text for _, text in found.results()]
+    assert texts[0] == "alpha" and texts[2] == NOT_RUN and "no JSON" in texts[3]
+    assert texts[1] == (MAY_HAVE_RUN if is_started else NOT_RUN)
+    assert [(call.name, text) for call, text in found.not_run] == found.results()[1:3]
+
+
+def test_a_note_that_does_not_tell_whether_the_call_ran_is_taken_for_one_that_may_have() -> None:
+    event = Waiting((ToolCall("bash", {}, ""),)).event(5)
+    del event["started"]
+    assert waiting_in([event], 5).is_started
+
+
+@pytest.fixture
+def killed_while_it_ran(open_rig, options, workspace, monkeypatch):
+    """Leave a conversation on the disk as it is when the program is killed during a call; return
+    what the worker had noted of the call when it began."""
+
+    def leave(replies: list[str], **more) -> list[Waiting]:
+        noted: list[Waiting] = []
+        note_calls = Saver.note_calls
+
+        def note(self, conversation, waiting):
+            noted.append(waiting)
+            return waiting.done or note_calls(self, conversation, waiting)
+
+        monkeypatch.setattr(Saver, "note_calls", note)
+        for name in ("after_results", "after_turn", "before_end"):
+            monkeypatch.setattr(Saver, name, lambda *arguments, **options: None)
+        rig = open_rig(replies, **{**options, **more})
+        rig.ready()
+        rig.send(Submit("write a.txt"))
+        event = rig.wait((ApprovalNeeded, TurnEnded))
+        if isinstance(event, ApprovalNeeded):
+            rig.send(Answer(event.call_id, approved=True))
+            rig.wait(TurnEnded)
+        rig.close()
+        monkeypatch.undo()
+        return noted
+
+    return leave
+
+
+ADDS = call("bash", command="echo once >> a.txt")
+
+
+def test_a_call_killed_between_yes_and_result_is_asked_about_as_one_that_may_have_run(
+    open_rig, options, workspace, killed_while_it_ran
+) -> None:
+    replies = [ADDS, "It is written."]
+    noted = killed_while_it_ran(replies)
+    assert [waiting.is_started for waiting in noted] == [False, True, False]
+    second = open_rig(replies, **again(options))
+    second.wait(Notice, lambda event: event.text == RUNNING_ASKED_AGAIN)
+    question = second.wait(ApprovalNeeded)
+    second.send(Answer(question.call_id, approved=False, reason="it is there"))
+    assert second.wait(TurnEnded).outcome is Outcome.DONE
+    assert f"refused by the user: it is there{MAY_HAVE_RUN_BEFORE}" in second.said()
+    assert (workspace / "a.txt").read_text(encoding="utf-8") == "once\n"
+
+
+def test_a_second_yes_runs_it_again_and_its_result_stands_for_itself(
+    open_rig, options, workspace, killed_while_it_ran
+) -> None:
+    replies = [ADDS, "It is written."]
+    killed_while_it_ran(replies)
+    second = open_rig(replies, **again(options))
+    second.send(Answer(second.wait(ApprovalNeeded).call_id, approved=True))
+    assert second.wait(TurnEnded).outcome is Outcome.DONE
+    assert (workspace / "a.txt").read_text(encoding="utf-8") == "once\nonce\n"
+    assert MAY_HAVE_RUN_BEFORE not in second.said()
+
+
+def test_a_write_whose_file_was_changed_since_fails_and_the_model_is_told_of_the_first_time(
+    open_rig, options, workspace, killed_while_it_ran
+) -> None:
+    replies = [ASKS, "It is written."]
+    killed_while_it_ran(replies)
+    (workspace / "a.txt").write_text("of the person\n", encoding="utf-8")
+    second = open_rig(replies, **again(options))
+    assert second.wait(TurnEnded).outcome is Outcome.DONE
+    assert f"a.txt exists and was not read. Read it first, then write.{MAY_HAVE_RUN_BEFORE}" in (
+        second.said()
+    )
+
+
+def test_left_open_once_more_it_still_may_have_run(open_rig, options, killed_while_it_ran) -> None:
+    replies = [ADDS, "It is written."]
+    killed_while_it_ran(replies)
+    second = open_rig(replies, **again(options))
+    second.wait(ApprovalNeeded)
+    second.close()
+    third = open_rig(replies, **again(options))
+    third.wait(Notice, lambda event: event.text == RUNNING_ASKED_AGAIN)
+    third.wait(ApprovalNeeded)
+
+
+def test_a_call_that_needed_no_question_is_noted_before_it_runs_too(
+    open_rig, options, killed_while_it_ran
+) -> None:
+    replies = [ASKS, "I look."]
+    noted = killed_while_it_ran(replies, mode=Mode.AUTO)
+    assert [waiting.is_started for waiting in noted] == [True, False]
+    headless = {**again(options), "headless": True, "mode": Mode.AUTO}
+    second = open_rig(replies, **headless)
+    second.ready()
+    assert second.turn("go on").outcome is Outcome.DONE
+    assert MAY_HAVE_RUN in second.said() and not second.of(ApprovalNeeded)
+
+
+def test_a_call_that_only_reads_is_noted_with_its_result_alone(
+    open_rig, options, killed_while_it_ran
+) -> None:
+    noted = killed_while_it_ran([call("read", path="notes.txt"), "alpha"], mode=Mode.AUTO)
+    assert [(len(waiting.done), waiting.is_started) for waiting in noted] == [(1, False)]

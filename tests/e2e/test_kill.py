@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from ds4agent.agent.waiting import MAY_HAVE_RUN
+
 ROOT = Path(__file__).parent.parent.parent
 DEADLINE_S = 60.0
 PHASES = ("prefill", "generating", "tool", "step kept", "turn kept")
@@ -128,6 +130,10 @@ def _kill_and_go_on(agent: Agent, phase: str, wait_s: float) -> None:
         assert len(calls) == 2 and len(results) == 2
     if phase == "generating":
         assert results
+    if phase == "tool":
+        # Nobody knows how far the command came, so it is not run again, and the model is told.
+        told = [event["text"] for event in events if event["type"] == "tool_finished"]
+        assert [MAY_HAVE_RUN] == told
     # Nothing of the sandbox stays behind in the workspace.
     assert {path.name for path in agent.folder.iterdir()} <= {"a.txt", "b.txt"}
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ CALL = (
     '<tool_call>\n{"name": "write", "arguments": {"path": "a.txt", "content": "one"}}\n</tool_call>'
 )
 QUESTION = "yes, once"
+DEADLINE_S = 30.0
 TRUST = "Trust this folder?"
 
 
@@ -30,7 +32,7 @@ class Program:
         self.folder.mkdir()
         self._pid = tmp_path / "pid"
         self._script = tmp_path / "script.json"
-        self._script.write_text(json.dumps({"replies": [CALL, "It is written."]}), encoding="utf-8")
+        self.script(CALL, "It is written.")
         self._environment = {
             "HOME": str(home),
             "DS4_HOME": str(home / "ds4"),
@@ -38,6 +40,10 @@ class Program:
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
         }
+
+    def script(self, *replies: str) -> None:
+        """Set what the model says."""
+        self._script.write_text(json.dumps({"replies": replies}), encoding="utf-8")
 
     def open(self, *arguments: str) -> Terminal:
         agent = [sys.executable, "-m", "tests.fakes.scripted_agent", str(self._script), "--"]
@@ -72,6 +78,33 @@ def test_killed_while_a_call_waits_it_asks_again(program: Program) -> None:
     with program.open("--continue") as terminal:
         screen = terminal.wait_for("write a.txt", "It is written.")
         assert QUESTION not in screen
+
+
+def test_killed_between_yes_and_result_it_says_that_the_call_may_have_run(
+    program: Program,
+) -> None:
+    began = program.folder / "began.txt"
+    # Only the first time does it take long.
+    arguments = {"command": "echo began >> began.txt; grep -c . began.txt | grep 2 || sleep 60"}
+    body = json.dumps({"name": "bash", "arguments": arguments})
+    program.script(f"<tool_call>\n{body}\n</tool_call>", "It has ended.")
+    with program.open() as terminal:
+        terminal.wait_for("scripted")
+        terminal.type("begin")
+        terminal.press("Enter")
+        terminal.answer("y", QUESTION)
+        deadline = time.monotonic() + DEADLINE_S
+        while not began.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert began.exists()
+        program.kill()
+        terminal.wait_for("exit=137")
+    with program.open("--continue") as terminal:
+        terminal.wait_for("was running and may have done its", QUESTION)
+        assert began.read_text(encoding="utf-8") == "began\n"  # not again unasked
+        terminal.answer("y", QUESTION)
+        terminal.wait_for("It has ended.")
+    assert began.read_text(encoding="utf-8") == "began\nbegan\n"
 
 
 def test_a_folder_is_asked_about_once(program: Program) -> None:

@@ -1,5 +1,6 @@
 """Appending to a conversation and folding it: what is on the disk after each step."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -54,6 +55,38 @@ def test_a_record_costs_what_is_new_and_not_what_is_there(store, keeper) -> None
     assert max(of_ten) - min(of_ten) < 16  # the digits of the counts
     rows_and_ids = 10 * (2 * 2 * 2 * 2 + 4 + 2)
     assert max(of_ten) < rows_and_ids + 20 + 700  # logits, a head
+
+
+def test_events_alone_are_a_record_without_rows(store, keeper) -> None:
+    """Also an array that changes as a whole is written only with tokens."""
+    state = whole(50)
+    append(keeper, state)
+    again = since(state, 50)
+    again = dataclasses.replace(
+        again, arrays=dict(state.arrays), first_rows=dict.fromkeys(state.arrays, 0)
+    )
+    digest = journal.tokens_sha256(state.tokens)
+    n_bytes = keeper.append(
+        again, b"", keeper.text_bytes, kind="call", tokens_sha256=digest, events=[{"call": "bash"}]
+    )
+    with journal_path(keeper).open("rb") as file:
+        found = journal.scan(file)
+    assert sum(rows.n_bytes for rows in found.records[-1].rows) == 0
+    n_logits = 4 * len(state.logits)
+    assert n_logits < n_bytes < n_logits + 800  # a head
+    assert_is(store, keeper, state)
+    assert store.restore(keeper.id).events == ({"call": "bash"},)
+    append(keeper, whole(60))
+    assert_is(store, keeper, whole(60))
+
+
+def test_going_back_without_new_tokens_writes_the_rows_that_change(store, keeper) -> None:
+    append(keeper, whole(50))
+    append(keeper, whole(50, seed=9), kept=0)
+    append(keeper, whole(40, seed=9), kind="rewind", kept=40)
+    assert_is(store, keeper, whole(40, seed=9))
+    append(keeper, whole(40, seed=9), kind="call", events=[{"call": "bash"}])
+    assert_is(store, keeper, whole(40, seed=9))
 
 
 def test_going_back_and_on_is_one_record(store, keeper) -> None:

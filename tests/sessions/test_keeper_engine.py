@@ -36,12 +36,11 @@ def keeper_of(store: SessionStore, restored=None) -> Keeper:
 
 
 def append(keeper: Keeper, engine: Engine, session: Session, kind: str = "turn") -> int:
-    kept = session.n_kept
-    delta = session.delta(kept)
+    delta = session.delta()
     n_bytes = keeper.append(
         delta,
         render(engine, delta.tokens),
-        len(render(engine, session.tokens[:kept])),
+        len(render(engine, session.tokens[: delta.kept])),
         kind=kind,
         tokens_sha256=journal.tokens_sha256(session.tokens),
     )
@@ -117,6 +116,25 @@ def test_turns_of_several_processes_are_one_conversation(engine, tmp_path) -> No
         append(keeper, engine, session, "result")
         assert_goes_on_alike(engine, session, store, keeper.id, 1)
     assert [b.tokens for b in keeper.boundaries] == [40, 70, 130, 132]
+    keeper.close()
+
+
+def test_notes_of_calls_cost_no_rows_and_the_state_is_the_same(engine, tmp_path) -> None:
+    rng, store, session = np.random.default_rng(5), SessionStore(tmp_path), engine.new_session()
+    keeper = keeper_of(store)
+    session.extend(rng.integers(0, 250, 131).tolist())
+    fold(keeper, engine, session)
+    n_logits = 4 * len(session.logits)
+    for n in (9, 2):
+        session.extend(rng.integers(0, 250, n).tolist())
+        append(keeper, engine, session, "call")
+        for _ in range(2):
+            assert append(keeper, engine, session, "call") < n_logits + 4096  # a head
+            assert_goes_on_alike(engine, session, store, keeper.id)
+    session.sync([*session.tokens, 7, 8])
+    session.rewind(142)  # back to what is on the disk; the logits are computed again
+    append(keeper, engine, session, "call")
+    assert_goes_on_alike(engine, session, store, keeper.id, 9)
     keeper.close()
 
 
