@@ -114,7 +114,7 @@ def route_case(what: str, z: np.ndarray, bias: np.ndarray, k: int) -> Case:
 def _route_cases() -> tuple[Case, ...]:
     """33 experts: one alone in the second turn of the lanes."""
     ties = np.full(33, -1.0)
-    ties[[32, 7]], ties[31], ties[[4, 5, 11, 20, 25]] = 3, 2.5, 2
+    ties[[32, 7]], ties[30], ties[[4, 5, 11, 20, 25]] = 3, 2.5, 2
     small = np.full(33, -45.0)
     small[7], small[[0, 32]] = -38, -39
     none = np.full(33, -np.inf)
