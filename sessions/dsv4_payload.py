@@ -38,7 +38,13 @@ from engine.state import SessionState
 from sessions import half_rows
 from sessions.errors import CheckpointError
 from sessions.kvc import Envelope, Profile, read_exactly, read_into
-from sessions.payload import PayloadSummary
+from sessions.payload import (
+    DAMAGED,
+    PayloadSummary,
+    checked_token_ids,
+    read_token_ids,
+    wrong_state,
+)
 from sessions.state_digest import StateDigest
 
 MAGIC = int.from_bytes(b"DSV4", "little")
@@ -52,7 +58,6 @@ _MAX_CHUNK = {FLASH: 4096, PRO: 8192}  # of prefill; no reader looks at it
 _MAX_CHUNK_MAY21 = 2048
 _PIECE_VALUES = 1 << 18  # converted at a time: 1 MiB stays in the cache of a core
 _N_BUFFERS = 4  # pieces that are narrowed while the next one is read
-_DAMAGED = "The file is damaged: load another session."
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +191,7 @@ class DeepseekV4Payload:
     def token_ids(self, file: BinaryIO, envelope: Envelope) -> tuple[int, ...]:
         """Read the tokens alone, unverified."""
         shape, _ = _read_shape(file, envelope)
-        return tuple(np.frombuffer(read_exactly(file, 4 * shape.n_tokens), "<u4").tolist())
+        return read_token_ids(file, shape.n_tokens)
 
     def read(
         self,
@@ -209,18 +214,14 @@ class DeepseekV4Payload:
             arrays = self._read_arrays(file, shape, room, narrower, digest)
         if counts != shape.counts.tobytes():
             raise CheckpointError(
-                f"its counts of compressed rows are not those of {shape.n_tokens} tokens", _DAMAGED
+                f"its counts of compressed rows are not those of {shape.n_tokens} tokens", DAMAGED
             )
         if narrower.bad:
-            raise CheckpointError(f"{narrower.bad[0]} of the state is not finite", _DAMAGED)
-        if token_ids.max() >= shape.n_vocab:
-            raise CheckpointError(
-                f"token id {token_ids.max()}, expected less than {shape.n_vocab}", _DAMAGED
-            )
+            raise CheckpointError(f"{narrower.bad[0]} of the state is not finite", DAMAGED)
+        tokens = checked_token_ids(token_ids, shape.n_vocab)
         if not np.isfinite(logits).all():
-            raise CheckpointError("the logits of the state are not finite", _DAMAGED)
+            raise CheckpointError("the logits of the state are not finite", DAMAGED)
         bits = envelope.header.quant_bits
-        tokens = tuple(token_ids.tolist())
         return SessionState(self.family, "", shape.ctx, tokens, logits, arrays, bits)
 
     @staticmethod
@@ -276,7 +277,7 @@ def _shape_of(state: SessionState) -> _Shape:
     n_layers = sum(name.endswith("window") for name in arrays)
     window = arrays.get("layers.0.window")
     if window is None or window.ndim != 2 or not state.tokens or state.logits.ndim != 1:
-        raise _wrong_state("has no window rows, tokens or logits")
+        raise wrong_state("has no window rows, tokens or logits")
     index = arrays.get("layers.2.indexer.compressed")
     shape = _Shape(
         model_id=PRO if "layers.0.compressed" in arrays else FLASH,
@@ -290,25 +291,18 @@ def _shape_of(state: SessionState) -> _Shape:
     expected = {name: (dimensions, dtype) for name, dimensions, dtype in shape.arrays()}
     if arrays.keys() != expected.keys():
         wrong = sorted(arrays.keys() ^ expected.keys())[0]
-        raise _wrong_state(f"has layers as no published model: {wrong} is missing or unknown")
+        raise wrong_state(f"has layers as no published model: {wrong} is missing or unknown")
     for name, (dimensions, dtype) in expected.items():
         if arrays[name].shape != dimensions or arrays[name].dtype != dtype:
-            raise _wrong_state(
+            raise wrong_state(
                 f"has {name} {arrays[name].dtype} {list(arrays[name].shape)}, "
                 f"expected {np.dtype(dtype)} {list(dimensions)}"
             )
     if not 0 <= min(state.tokens) <= max(state.tokens) < shape.n_vocab:
-        raise _wrong_state(f"has token ids outside of 0 to {shape.n_vocab - 1}")
+        raise wrong_state(f"has token ids outside of 0 to {shape.n_vocab - 1}")
     if shape.n_tokens > state.ctx:
-        raise _wrong_state(f"has {shape.n_tokens} tokens in a context of {state.ctx}")
+        raise wrong_state(f"has {shape.n_tokens} tokens in a context of {state.ctx}")
     return shape
-
-
-def _wrong_state(found: str) -> CheckpointError:
-    return CheckpointError(
-        f"this state can't be saved: it {found}",
-        "Report this: it is a fault of the program, not of your session.",
-    )
 
 
 def _read_shape(file: BinaryIO, envelope: Envelope) -> tuple[_Shape, bytes]:
@@ -333,19 +327,19 @@ def _read_shape(file: BinaryIO, envelope: Envelope) -> tuple[_Shape, bytes]:
     shape = _Shape(header.model_id, ctx, n, n_layers, width, index_width, n_vocab)
     if not 0 < n_layers <= _MAX_LAYERS or not 0 < max(width, index_width) <= _MAX_WIDTH:
         raise CheckpointError(
-            f"a state of {n_layers} layers and rows of {width} and {index_width} values", _DAMAGED
+            f"a state of {n_layers} layers and rows of {width} and {index_width} values", DAMAGED
         )
     if n != header.tokens or ctx != header.ctx or not 0 < n <= ctx:
         raise CheckpointError(
             f"a state of {n} tokens in a context of {ctx}, "
             f"the header says {header.tokens} in {header.ctx}",
-            _DAMAGED,
+            DAMAGED,
         )
     if window != shape.window or live != min(n, window):
         raise CheckpointError(
             f"a window of {window} with {live} rows, "
             f"expected {shape.window} with {min(n, shape.window)}",
-            _DAMAGED,
+            DAMAGED,
         )
     # How a ring was cut up is the writer's choice (the C program's differs by device), but it held
     # the window; and it had room for a compressed row of every fourth token.
@@ -353,10 +347,10 @@ def _read_shape(file: BinaryIO, envelope: Envelope) -> tuple[_Shape, bytes]:
         raise CheckpointError(
             f"a ring of {ring} rows and room for {room} compressed ones, "
             f"expected {window} at least and {shape.ctx // 4 + 2}",
-            _DAMAGED,
+            DAMAGED,
         )
     if shape.n_bytes != header.payload_bytes:
         raise CheckpointError(
-            f"a state of {header.payload_bytes} bytes, its counts give {shape.n_bytes}", _DAMAGED
+            f"a state of {header.payload_bytes} bytes, its counts give {shape.n_bytes}", DAMAGED
         )
     return shape, raw

@@ -21,6 +21,7 @@ from engine.state import StateDelta
 from sessions import journal
 from sessions.journal import Base, Journal, Record, Rows
 from sessions.safe_file import data_to_disk, staged
+from sessions.streams import pieces_of
 
 _PIECE_BYTES = 4 << 20  # written at a time
 
@@ -149,7 +150,7 @@ class JournalWriter:
         at = self.end
         try:
             for part in parts:
-                for piece in _pieces(part):
+                for piece in pieces_of(part, _PIECE_BYTES):
                     digest.update(piece)
                     at = self._put(piece, at)
             at = self._put(memoryview(digest.digest()), at)
@@ -179,11 +180,3 @@ class JournalWriter:
 def _plain(array: np.ndarray) -> np.ndarray:
     """Return an array as the file has it: little-endian, row after row."""
     return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-
-
-def _pieces(part: bytes | np.ndarray) -> Iterable[memoryview]:
-    if isinstance(part, np.ndarray):
-        part = part.reshape(-1).view(np.uint8)
-    view = memoryview(part)
-    for start in range(0, len(view), _PIECE_BYTES):
-        yield view[start : start + _PIECE_BYTES]

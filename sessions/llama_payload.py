@@ -36,9 +36,15 @@ import numpy as np
 from engine.state import SessionState
 from sessions.errors import CheckpointError, ChecksumError
 from sessions.kvc import Envelope, Profile, read_exactly, read_into
-from sessions.payload import PayloadSummary
+from sessions.payload import (
+    DAMAGED,
+    PayloadSummary,
+    checked_token_ids,
+    read_token_ids,
+    wrong_state,
+)
 from sessions.state_digest import StateDigest
-from sessions.streams import BackgroundDigest
+from sessions.streams import BackgroundDigest, pieces_of
 
 MAGIC = b"DS4LLAMA"
 VERSION = 1
@@ -49,7 +55,6 @@ MAX_LAYERS = 1024  # the largest models have some 130; a lying count must not co
 _HEADER = struct.Struct(f"<8s8I{MAX_FINGERPRINT_BYTES}s")
 _U32_MAX = 2**32 - 1
 _PIECE_BYTES = 1 << 20  # stays in the cache of a core between hashing and copying
-_DAMAGED = "The file is damaged: load another session."
 _NEWER = "It was written by another version of this program: update it, or load another session."
 
 
@@ -127,7 +132,7 @@ class LlamaPayload:
         shape = _shape_of(state)
         with closing(_digest_of(text)) as own:
             for part in _parts(state, shape):
-                for piece in _pieces(part):
+                for piece in pieces_of(part, _PIECE_BYTES):
                     own.update(piece)
                     out.write(piece)
             out.write(own.digest())
@@ -142,7 +147,7 @@ class LlamaPayload:
         """Read the tokens alone, unverified."""
         shape = _read_shape(file, envelope)
         file.seek(envelope.payload_offset + _HEADER.size)
-        return tuple(np.frombuffer(read_exactly(file, 4 * shape.n_tokens), "<u4").tolist())
+        return read_token_ids(file, shape.n_tokens)
 
     def read(
         self,
@@ -182,7 +187,7 @@ class LlamaPayload:
             ) from error
         file.seek(envelope.payload_offset + _HEADER.size)
         for array in (token_ids, logits, *arrays.values()):
-            for piece in _pieces(array):
+            for piece in pieces_of(array, _PIECE_BYTES):
                 read_into(file, np.frombuffer(piece, np.uint8))
                 digest.update(piece)
         expected = read_exactly(file, DIGEST_BYTES)
@@ -190,15 +195,10 @@ class LlamaPayload:
             raise ChecksumError(
                 f"checksum of text and state is {digest.digest().hex()[:16]}, "
                 f"expected {expected.hex()[:16]}",
-                _DAMAGED,
+                DAMAGED,
             )
-        if token_ids.max() >= shape.n_vocab:
-            raise CheckpointError(
-                f"token id {token_ids.max()}, expected less than {shape.n_vocab}", _DAMAGED
-            )
-        return SessionState(
-            self.family, shape.fingerprint, shape.ctx, tuple(token_ids.tolist()), logits, arrays
-        )
+        tokens = checked_token_ids(token_ids, shape.n_vocab)
+        return SessionState(self.family, shape.fingerprint, shape.ctx, tokens, logits, arrays)
 
 
 def _shape_of(state: SessionState) -> _Shape:
@@ -206,33 +206,26 @@ def _shape_of(state: SessionState) -> _Shape:
     n_layers, left = divmod(len(state.arrays), 2)
     names = [f"layers.{layer}.{name}" for layer in range(n_layers) for name in "kv"]
     if left or n_layers > MAX_LAYERS or any(name not in state.arrays for name in names):
-        raise _wrong_state(f"has the arrays {sorted(state.arrays)[:4]}", "layers.<i>.k and .v")
+        raise wrong_state(f"has the arrays {sorted(state.arrays)[:4]}", "layers.<i>.k and .v")
     first = state.arrays[names[0]].shape if names else (len(state.tokens), 0, 0)
     if not state.tokens or len(first) != 3 or first[0] != len(state.tokens):
-        raise _wrong_state(f"has {len(state.tokens)} tokens and rows {first}", "[tokens, H, D]")
+        raise wrong_state(f"has {len(state.tokens)} tokens and rows {first}", "[tokens, H, D]")
     for name in names:
         array = state.arrays[name]
         if array.shape != first or array.dtype != np.float16:
-            raise _wrong_state(f"has {name} {array.dtype} {array.shape}", f"float16 {first}")
+            raise wrong_state(f"has {name} {array.dtype} {array.shape}", f"float16 {first}")
     if state.logits.ndim != 1 or state.logits.dtype != np.float32:
-        raise _wrong_state(f"has logits {state.logits.dtype} {state.logits.shape}", "float32 [V]")
+        raise wrong_state(f"has logits {state.logits.dtype} {state.logits.shape}", "float32 [V]")
     n_vocab = len(state.logits)
     for token_id in (min(state.tokens), max(state.tokens)):
         if not 0 <= token_id < n_vocab:
-            raise _wrong_state(f"has the token id {token_id}", f"0 to {n_vocab - 1}")
+            raise wrong_state(f"has the token id {token_id}", f"0 to {n_vocab - 1}")
     if not len(state.tokens) <= state.ctx <= _U32_MAX:
-        raise _wrong_state(f"has {len(state.tokens)} tokens", f"{state.ctx} (its context) at most")
+        raise wrong_state(f"has {len(state.tokens)} tokens", f"{state.ctx} (its context) at most")
     if not state.fingerprint.isascii() or not 1 <= len(state.fingerprint) <= MAX_FINGERPRINT_BYTES:
-        raise _wrong_state(f"has the fingerprint {state.fingerprint!r}", "1 to 64 ASCII letters")
+        raise wrong_state(f"has the fingerprint {state.fingerprint!r}", "1 to 64 ASCII letters")
     return _Shape(
         n_layers, first[1], first[2], n_vocab, len(state.tokens), state.ctx, state.fingerprint
-    )
-
-
-def _wrong_state(found: str, expected: str) -> CheckpointError:
-    return CheckpointError(
-        f"this state can't be saved: it {found}, expected {expected}",
-        "Report this: it is a fault of the program, not of your session.",
     )
 
 
@@ -243,19 +236,19 @@ def _read_shape(file: BinaryIO, envelope: Envelope) -> _Shape:
         raise CheckpointError(
             f"header with profile {header.profile.name} and {header.quant_bits} quant bits, "
             f"expected {Profile.DS4.name} and {LlamaPayload.quant_bits}",
-            _DAMAGED,
+            DAMAGED,
         )
     smallest = _HEADER.size + DIGEST_BYTES
     if header.payload_bytes < smallest:
         raise CheckpointError(
-            f"a state of {header.payload_bytes} bytes, expected {smallest} at least", _DAMAGED
+            f"a state of {header.payload_bytes} bytes, expected {smallest} at least", DAMAGED
         )
     file.seek(envelope.payload_offset)
     magic, version, *counts, fingerprint_bytes, padded = _HEADER.unpack(
         read_exactly(file, _HEADER.size)
     )
     if magic != MAGIC:
-        raise CheckpointError(f"the state begins with {magic!r}, expected {MAGIC!r}", _DAMAGED)
+        raise CheckpointError(f"the state begins with {magic!r}, expected {MAGIC!r}", DAMAGED)
     if version != VERSION:
         raise CheckpointError(f"state version {version}, expected {VERSION}", _NEWER)
     fingerprint = padded[:fingerprint_bytes]
@@ -264,21 +257,21 @@ def _read_shape(file: BinaryIO, envelope: Envelope) -> _Shape:
         or not fingerprint.isascii()
         or padded != fingerprint.ljust(MAX_FINGERPRINT_BYTES, b"\0")
     ):
-        raise CheckpointError(f"fingerprint {padded!r} of length {fingerprint_bytes}", _DAMAGED)
+        raise CheckpointError(f"fingerprint {padded!r} of length {fingerprint_bytes}", DAMAGED)
     shape = _Shape(*counts, fingerprint.decode("ascii"))
     if shape.n_layers > MAX_LAYERS:
         raise CheckpointError(
-            f"a state of {shape.n_layers} layers, expected {MAX_LAYERS} at most", _DAMAGED
+            f"a state of {shape.n_layers} layers, expected {MAX_LAYERS} at most", DAMAGED
         )
     if shape.n_bytes != header.payload_bytes:
         raise CheckpointError(
-            f"a state of {header.payload_bytes} bytes, its counts give {shape.n_bytes}", _DAMAGED
+            f"a state of {header.payload_bytes} bytes, its counts give {shape.n_bytes}", DAMAGED
         )
     if shape.n_tokens != header.tokens or shape.ctx != header.ctx or shape.ctx < shape.n_tokens:
         raise CheckpointError(
             f"a state of {shape.n_tokens} tokens in a context of {shape.ctx}, "
             f"the header says {header.tokens} in {header.ctx}",
-            _DAMAGED,
+            DAMAGED,
         )
     return shape
 
@@ -291,16 +284,6 @@ def _parts(state: SessionState, shape: _Shape) -> Iterator[bytes | np.ndarray]:
     for layer in range(shape.n_layers):
         for name in "kv":
             yield np.asarray(state.arrays[f"layers.{layer}.{name}"], "<f2")
-
-
-def _pieces(part: bytes | np.ndarray) -> Iterator[memoryview]:
-    """Yield the memory of ``part`` in pieces; those of an array are writable."""
-    if isinstance(part, np.ndarray):
-        # Only a strided array is copied here, one layer at a time.
-        part = part.reshape(-1).view(np.uint8)
-    view = memoryview(part)
-    for start in range(0, len(view), _PIECE_BYTES):
-        yield view[start : start + _PIECE_BYTES]
 
 
 def _digest_of(text: bytes) -> BackgroundDigest:

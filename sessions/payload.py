@@ -1,4 +1,4 @@
-"""What a model family provides to have its states saved.
+"""What a model family provides to have its states saved, and what all families have in common.
 
 A codec knows the bytes between the text and the trailers of a checkpoint. The envelope tells
 families apart by header byte 7, so a codec also owns a model id.
@@ -7,9 +7,14 @@ families apart by header byte 7, so a codec also owns a model id.
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
+import numpy as np
+
 from engine.state import SessionState
-from sessions.kvc import Envelope, Profile
+from sessions.errors import CheckpointError
+from sessions.kvc import Envelope, Profile, read_exactly
 from sessions.state_digest import StateDigest
+
+DAMAGED = "The file is damaged: load another session."
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +97,27 @@ class PayloadCodec(Protocol):
             CheckpointError: as ``summary``.
             ChecksumError: the text or the payload isn't what was written.
         """
+
+
+def wrong_state(found: str, expected: str = "") -> CheckpointError:
+    """Return what is raised for a state whose arrays are not those of its family."""
+    return CheckpointError(
+        f"this state can't be saved: it {found}" + (f", expected {expected}" if expected else ""),
+        "Report this: it is a fault of the program, not of your session.",
+    )
+
+
+def read_token_ids(file: BinaryIO, n_tokens: int) -> tuple[int, ...]:
+    """Read the tokens at the current position, unverified."""
+    return tuple(np.frombuffer(read_exactly(file, 4 * n_tokens), "<u4").tolist())
+
+
+def checked_token_ids(token_ids: np.ndarray, n_vocab: int) -> tuple[int, ...]:
+    """Return the tokens of a payload, u32 [n], n at least 1.
+
+    Raises:
+        CheckpointError: one is not of the vocabulary.
+    """
+    if token_ids.max() >= n_vocab:
+        raise CheckpointError(f"token id {token_ids.max()}, expected less than {n_vocab}", DAMAGED)
+    return tuple(token_ids.tolist())

@@ -8,9 +8,11 @@ program.
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO, Protocol
+
+import numpy as np
 
 # Bytes done, bytes in all. What it raises ends the reading or writing.
 Progress = Callable[[int, int], None]
@@ -18,6 +20,18 @@ Progress = Callable[[int, int], None]
 _MOST_PENDING = 8  # pieces that wait to be hashed; each may be some MiB
 _INLINE_BYTES = 1 << 16  # less is hashed where it is: handing it over costs as much
 _FLUSH_BYTES = 32 << 20  # written before the disk is set to work
+
+
+def pieces_of(data: bytes | np.ndarray, n_bytes: int) -> Iterator[memoryview]:
+    """Yield the memory of ``data`` in pieces of ``n_bytes``; those of an array are writable.
+
+    Only an array that is not contiguous is copied.
+    """
+    if isinstance(data, np.ndarray):
+        data = data.reshape(-1).view(np.uint8)
+    view = memoryview(data)
+    for start in range(0, len(view), n_bytes):
+        yield view[start : start + n_bytes]
 
 
 class Digest(Protocol):
