@@ -146,9 +146,12 @@ def find_model(name_or_path: str | None, config: Config) -> Path:
     raise ConfigError(f"model {wanted!r} is no file, and no known name; {_looked_at()}", hint)
 
 
-def engine_opener(name_or_path: str | None, config: Config) -> Callable[..., Any]:
+def engine_opener(
+    name_or_path: str | None, config: Config, n_sessions: int = 1, n_copies: int = 0
+) -> Callable[..., Any]:
     """Find a model and return what loads it: called with a progress callback (bytes done, bytes
-    in all) and an event that asks it to give up.
+    in all) and an event that asks it to give up. It refuses what does not fit into the memory
+    with so many sessions and copies of sessions (``engine.memory.check_fits``).
 
     Raises:
         Ds4Error: there is no such model.
@@ -160,7 +163,13 @@ def engine_opener(name_or_path: str | None, config: Config) -> Callable[..., Any
         from engine.engine import Engine
 
         return Engine.open(
-            path, device=config.device, ctx=config.ctx, progress=progress, cancel=cancel
+            path,
+            device=config.device,
+            ctx=config.ctx,
+            progress=progress,
+            cancel=cancel,
+            n_sessions=n_sessions,
+            n_copies=n_copies,
         )
 
     return open_engine

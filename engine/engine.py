@@ -23,13 +23,14 @@ from engine.chat.format import ChatFormat
 from engine.chat.registry import chat_format_for
 from engine.errors import ContextFull, ModelFileError
 from engine.families.base import Cache, LoadProgress, Model
-from engine.families.registry import plan_for
+from engine.families.registry import ModelPlan, plan_for
 from engine.gguf_file import GgufFile
 from engine.memory import available_bytes, check_fits
 from engine.session import DEFAULT_CHUNK_TOKENS, Session
 from engine.state import ModelInfo, SessionState
 from engine.tokenizer import Tokenizer
 from mlx_kernels.devices import open_ops
+from mlx_kernels.ops import Ops
 
 DEFAULT_CTX = 8192  # tokens; enough for a coding task, and some 0.5 GiB of keys and values
 _GPU_CHUNK_TOKENS = 512  # of prefill: enough rows to keep a GPU busy
@@ -63,6 +64,8 @@ class Engine:
         cancel: Event | None = None,
         *,
         free_memory: Callable[[], int | None] = available_bytes,
+        n_sessions: int = 1,
+        n_copies: int = 0,
     ) -> Self:
         """Load a model file.
 
@@ -73,6 +76,8 @@ class Engine:
             progress: Called with bytes of the file decoded and to decode.
             cancel: Looked at between tensors.
             free_memory: Asked once for the bytes that may be used.
+            n_sessions: Sessions that have to fit at the same time.
+            n_copies: Copies of sessions that have to fit beside them; see ``check_fits``.
 
         Raises:
             ModelFileError: the file is not one that can be run.
@@ -80,9 +85,13 @@ class Engine:
             NotEnoughMemory: the weights and the context do not fit.
             LoadCancelled: ``cancel`` was set.
         """
+
+        def check(plan: ModelPlan, ops: Ops, ctx: int) -> None:
+            check_fits(plan, ops, ctx, free_memory(), n_sessions, n_copies)
+
         gguf = GgufFile.open(path)
         try:
-            engine = cls._open(gguf, device, ctx, progress, cancel, free_memory)
+            engine = cls._open(gguf, device, ctx, progress, cancel, check)
         except BaseException:
             gguf.close()
             raise
@@ -97,7 +106,7 @@ class Engine:
         ctx: int,
         progress: LoadProgress | None,
         cancel: Event | None,
-        free_memory: Callable[[], int | None],
+        check: Callable[[ModelPlan, Ops, int], None],
     ) -> Self:
         plan = plan_for(gguf)
         ctx = _context_length(gguf, plan.ctx_train, ctx)
@@ -111,7 +120,7 @@ class Engine:
         architecture = str(gguf.metadata["general.architecture"])
         chat = chat_format_for(architecture, tokenizer, gguf.metadata)
         ops = open_ops(device)
-        check_fits(plan, ops, ctx, free_memory())
+        check(plan, ops, ctx)
         info = ModelInfo(
             name=str(gguf.metadata.get("general.name") or gguf.path.stem),
             family=plan.family,

@@ -62,7 +62,9 @@ def _serve(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
     if open_engine is None:
         from ds4agent.models import engine_opener
 
-        open_engine = engine_opener(args.model, config)
+        # Beside the conversations in memory there is one that is being written.
+        n_copies = 0 if args.no_kv_disk else 1
+        open_engine = engine_opener(args.model, config, args.live_sessions, n_copies)
     folder = Path(args.kv_disk_dir).expanduser() if args.kv_disk_dir else default_folder()
     settings = ServerSettings(
         host="127.0.0.1" if args.host == "localhost" else args.host,

@@ -1,15 +1,17 @@
-"""What a DeepSeek V4 file is said to need, and which context is offered when it does not fit."""
+"""What a model is said to need, here the tiny DeepSeek V4, and what is offered when that is not
+there."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from engine.engine import Engine
 from engine.errors import NotEnoughMemory
 from engine.families.deepseek_v4.scratch import chunk_tokens
 from engine.families.registry import plan_for
 from engine.gguf_file import GgufFile
-from engine.memory import check_fits
+from engine.memory import check_fits, is_out_of_memory
 from engine.session import Session
 from engine.tokenizer import Tokenizer
 from mlx_kernels.cpu.operations import CpuOps
@@ -92,3 +94,64 @@ def test_a_session_asks_the_model_for_its_chunk(plan):
     session._are_known = lambda tokens: True
     session.sync(list(range(12)))
     assert cuts == [5, 5, 2] and model.chunk_tokens(64) == 256
+
+
+def least(plan, ctx: int, **held: int) -> int:
+    """Return the least memory in which it fits."""
+    low, high = 0, 1 << 40
+    while low + 1 < high:
+        middle = (low + high) // 2
+        try:
+            check_fits(plan, CpuOps(), ctx, middle, **held)
+        except NotEnoughMemory:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def test_every_session_and_every_copy_counts(plan):
+    ctx = 1 << 16
+    one, session = least(plan, ctx), plan.cache_bytes(CpuOps(), ctx)
+    assert least(plan, ctx, n_sessions=2) == one + session
+    assert least(plan, ctx, n_sessions=2, n_copies=1) == one + 2 * session
+    with pytest.raises(NotEnoughMemory, match="for each of 3 conversations") as caught:
+        check_fits(plan, CpuOps(), ctx, one + 2 * session - 1, n_sessions=3)
+    assert caught.value.hint.startswith("Use --live-sessions 2, --ctx ")
+    with pytest.raises(NotEnoughMemory) as caught:
+        check_fits(plan, CpuOps(), ctx, one - 1, n_sessions=3)
+    assert caught.value.hint.startswith("Use --ctx ")
+
+
+def test_a_device_with_memory_of_its_own_holds_no_copies(plan, monkeypatch):
+    ctx = 1 << 16
+    two = least(plan, ctx, n_sessions=2)
+    monkeypatch.setattr(CpuOps, "free_bytes", lambda self: two)
+    check_fits(plan, CpuOps(), ctx, 0, n_sessions=2, n_copies=1)
+    with pytest.raises(NotEnoughMemory):
+        check_fits(plan, CpuOps(), ctx, 0, n_sessions=3)
+
+
+def test_the_memory_is_asked_for_with_what_is_to_be_held():
+    path = FIXTURES / "tiny-v4-q.gguf"
+    with GgufFile.open(path) as gguf:
+        free = least(plan_for(gguf), 1 << 16)
+    options = {"device": "cpu", "ctx": 1 << 16, "free_memory": lambda: free}
+    Engine.open(path, **options).close()
+    with pytest.raises(NotEnoughMemory, match="2 conversations"):
+        Engine.open(path, **options, n_sessions=2)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("[malloc] Unable to allocate 17179869184 bytes."), True),
+        (RuntimeError("[metal::malloc] Resource limit (499000) exceeded."), True),
+        (RuntimeError("cudaMallocAsync(&data, size, stream) failed: out of memory"), True),
+        (RuntimeError("[matmul] Last dimension of first input"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_which_errors_tell_that_memory_ran_out(error, expected):
+    assert is_out_of_memory(error) is expected
