@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sessions import checkpoint, folder, journal, kvc, marks, upkeep
+from sessions import checkpoint, folder, journal, kvc, marks, side_file, upkeep
 from sessions.errors import CheckpointError
 from sessions.identity import text_id
 from sessions.locks import folder_lock, owner_of
@@ -177,6 +177,7 @@ def carry_out(
                     folder_lock(store.folder),
                 ):
                     entry.path.unlink(missing_ok=True)
+                    side_file.path_for(entry.path).unlink(missing_ok=True)
                 freed += entry.file_bytes
         except CheckpointError as error:
             failed(entry, str(error))

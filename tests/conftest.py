@@ -1,6 +1,8 @@
 """Shared fixtures: an isolated home, the small real model, tiny random models."""
 
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,23 @@ def isolated_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("TERM", "xterm-256color")
     return home
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte."""
+    if os.geteuid():
+        pytest.skip("needs root, to mount a small tmpfs")
+    path = tmp_path / "disk"
+    path.mkdir()
+    size = ["-o", "size=1048576,mode=0700"]
+    done = subprocess.run(["mount", "-t", "tmpfs", *size, "tmpfs", path], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"needs the right to mount a tmpfs: {done.stderr.decode().strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", path], check=True)
 
 
 @pytest.fixture(scope="session")

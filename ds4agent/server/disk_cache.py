@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import Queue
 
+from ds4agent.errors import explain
 from engine.chat.replay import CallReplay
 from engine.state import ModelInfo, SessionState
 from sessions import budget, checkpoint, folder, kvc, prefix_lookup, session_file, side_file
@@ -60,9 +61,11 @@ class DiskCache:
         self._store = SessionStore(path)
         self._maps_seen: set[tuple[str, int, int]] = set()
         self._maps_lock = threading.Lock()
-        # One state waits at most: each is as large as what the model keeps of a conversation.
+        # One copy of a state at a time: it is as large as what the model keeps of a conversation.
+        self._room = threading.Semaphore(1)
         self._waiting: list[bytes] = []  # texts that are not written yet
-        self._to_write: Queue[tuple[SessionState, bytes, kvc.Reason] | None] = Queue(1)
+        self._to_write: Queue[tuple[SessionState, bytes, kvc.Reason] | None] = Queue()
+        self._has_warned = False
         self._writer = threading.Thread(target=self._write_all, name="ds4-kv-writer", daemon=True)
         self._writer.start()
 
@@ -70,6 +73,9 @@ class DiskCache:
         """Return the checkpoints that a prompt begins with, longest first."""
         if any(text.startswith(waiting) for waiting in tuple(self._waiting)):
             self.flush()
+        return self._matches(text, min_tokens)
+
+    def _matches(self, text: bytes, min_tokens: int) -> list[prefix_lookup.Match]:
         try:
             return self._index.longest(
                 text,
@@ -92,14 +98,30 @@ class DiskCache:
         self._touch(match.path)
         return state, text
 
-    def save(self, state: SessionState, text: bytes, reason: kvc.Reason) -> None:
-        """Write a checkpoint soon. Waits only while another one waits."""
+    def save(self, copy: Callable[[], SessionState], text: bytes, reason: kvc.Reason) -> None:
+        """Write a checkpoint soon, unless it is there. Waits while another one is written.
+
+        Args:
+            copy: Called for the state when there is room for it.
+            text: Of its tokens, or what a client sees of it.
+            reason: Kept in the header.
+        """
+        if text in self._waiting or self._is_saved(text):
+            return
+        self._room.acquire()
+        try:
+            state = copy()
+        except Exception as error:  # no room for a copy: the answer needs none
+            self._room.release()
+            self._warn(error)
+            return
         self._waiting.append(text)
         self._to_write.put((state, text, reason))
 
-    def has(self, text: bytes) -> bool:
-        """Whether the checkpoint of a text is there."""
-        return text in self._waiting or folder.session_path(self._path, text_id(text)).exists()
+    def _is_saved(self, text: bytes) -> bool:
+        """Whether the checkpoint of a text is there, one that this model can load. The file of
+        another model, or of a longer context, is written over."""
+        return any(match.text_bytes == len(text) for match in self._matches(text, 0))
 
     def load_calls(self) -> None:
         """Read the sampled calls behind the checkpoints that were not read before."""
@@ -129,18 +151,24 @@ class DiskCache:
         while (item := self._to_write.get()) is not None:
             try:
                 self._write(*item)
+                self._has_warned = False
             except Exception as error:  # a cache that can't be written costs time, not an answer
-                _log.warning("a checkpoint was not saved: %s", error)
+                self._warn(error)
             finally:
                 self._waiting.remove(item[1])
                 del item
+                self._room.release()
                 self._to_write.task_done()
         self._to_write.task_done()
 
+    def _warn(self, error: Exception) -> None:
+        """Tell why a checkpoint was not saved: once, until one is saved again."""
+        if not self._has_warned:
+            _log.warning("checkpoints are not saved: %s", explain(error))
+        self._has_warned = True
+
     def _write(self, state: SessionState, text: bytes, reason: kvc.Reason) -> None:
         path = folder.session_path(self._path, text_id(text))
-        if path.exists():
-            return
         calls = self._replay.entries(text)
         now = int(self._clock())
         with plain_errors("save a checkpoint", path):
@@ -159,7 +187,10 @@ class DiskCache:
                 )
                 n_bytes = written.envelope.file_bytes
                 if n_bytes + -(-n_bytes // _HEADROOM) > self._budget:
-                    raise CheckpointError(f"its {n_bytes} bytes are more than --kv-disk-space-mb")
+                    raise CheckpointError(
+                        f"one has {n_bytes} bytes, the whole folder may have {self._budget}",
+                        "Start the server with more --kv-disk-space-mb.",
+                    )
                 self._make_room(n_bytes)
                 main.finish()
                 facts = side_file.SideFile(
@@ -183,8 +214,6 @@ class DiskCache:
         plan = budget.plan(self._store, self._budget - n_bytes, self._clock())
         victims = [entry for entry in plan.victims if not entry.is_session]
         budget.carry_out(self._store, victims, lambda entry, why: _log.warning(why))
-        for entry in victims:
-            side_file.path_for(entry.path).unlink(missing_ok=True)
         self.n_bytes = plan.total_bytes - sum(entry.file_bytes for entry in victims)
 
     def _touch(self, path: Path) -> None:

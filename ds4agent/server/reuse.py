@@ -16,6 +16,7 @@ from ds4agent.server.live_state import LiveState, Plan
 from ds4agent.server.prompt_tokens import Prompt, PromptRenderer
 from engine.engine import Engine
 from engine.errors import ContextFull, EngineError
+from engine.memory import is_out_of_memory
 from sessions.kvc import Reason
 from sessions.prefix_lookup import Match
 
@@ -99,7 +100,7 @@ class Reuse:
             if not live.rewind(plan.n_kept):
                 stops = self._borders(plan)
                 source, plan = self._from_disk(live, prompt, matches)
-        if not plan.n_kept:
+        if plan.n_kept < self._policy.min_tokens:  # the first words of two agents may be the same
             cold = self._policy.cold_length(len(plan.tokens), self._engine.chat.turns(plan.tokens))
             stops.append(cold)
         if len(plan.tokens) >= self._engine.info.ctx:  # hidden thinking may not leave enough room
@@ -108,6 +109,14 @@ class Reuse:
         if not ready.cancelled:
             live.stands_for(prompt.key)
         return ready
+
+    def drop_used(self, *, is_out_of_memory: bool) -> None:
+        """Forget the state that was used last: something failed in the middle of it. Where that
+        was the memory, no more states are kept from now on than were left."""
+        if self.live:
+            self.live.remove(max(self.live, key=lambda live: live.last_used))
+        if is_out_of_memory:
+            self._max_live = max(1, len(self.live))
 
     def keep(self, live: LiveState, reason: Reason) -> None:
         """Save a state, if it is worth it and isn't saved already."""
@@ -137,8 +146,7 @@ class Reuse:
         session = live.session
         own = self._engine.tokenizer.render(session.tokens) if text is None else text
         live.n_saved = len(session.tokens)
-        if not self._disk.has(own):
-            self._disk.save(session.state(), own, reason)
+        self._disk.save(session.state, own, reason)
 
     def _use(self, live: LiveState) -> None:
         self._clock += 1
@@ -166,8 +174,8 @@ class Reuse:
         if best is None or (len(self.live) < self._max_live and fresh < best[0]):
             try:
                 live = LiveState(self._engine.new_session(), self._renderer)
-            except MemoryError:
-                if best is None:
+            except Exception as error:
+                if best is None or not is_out_of_memory(error):
                     raise
                 self._max_live = len(self.live)
             else:

@@ -23,6 +23,7 @@ from ds4agent.server.shared_replay import SharedReplay
 from ds4agent.server.trace import Trace
 from engine.engine import Engine
 from engine.errors import EngineError
+from engine.memory import is_out_of_memory
 from sessions.codecs import codec_for_family
 from sessions.errors import CheckpointError
 from sessions.kvc import Reason
@@ -139,7 +140,7 @@ class EngineWorker:
                     job.outbox.cancel.set()
             self.busy = True
             try:
-                self._answer(answerer, job)
+                self._answer(answerer, reuse, job)
             finally:
                 self.busy = False
                 with self._lock:
@@ -155,6 +156,8 @@ class EngineWorker:
             _log.warning("the conversation in memory was not saved: %s", explain(error))
         if self.disk is not None:
             self.disk.close()
+        if self._trace is not None:
+            self._trace.close()
         self.engine.close()
 
     def _open(self) -> tuple[Answerer, Reuse]:
@@ -177,7 +180,7 @@ class EngineWorker:
         read = self._metrics.read_tokens
         return Answerer(engine, reuse, self.replay, next_continued, read), reuse
 
-    def _answer(self, answerer: Answerer, job: Job) -> None:
+    def _answer(self, answerer: Answerer, reuse: Reuse, job: Job) -> None:
         started = time.monotonic()
         self._metrics.waited(started - job.queued_at)
         finish = ready = usage = None
@@ -185,12 +188,9 @@ class EngineWorker:
             finish, ready, usage = answerer.answer(job)
         except ApiError as error:
             job.outbox.put(Failed(error))
-        except EngineError as error:
-            _log.warning("a request failed: %s", explain(error))
-            job.outbox.put(Failed(ApiError(explain(error), 500, code="engine_error")))
         except Exception as error:  # the worker must survive whatever happens
-            _log.error("a request failed", exc_info=error)
-            job.outbox.put(Failed(ApiError("The engine failed; see the server's log.", 500)))
+            reuse.drop_used(is_out_of_memory=is_out_of_memory(error))
+            job.outbox.put(Failed(_failure(error)))
         if self._stopping.is_set() and job.outbox.cancel.is_set():
             job.outbox.put(Failed(_shutting_down()))
         name = str(finish or "none")
@@ -208,6 +208,23 @@ def _model_id(engine: Engine) -> int:
         return codec.header_ids(engine.new_session().state())[0]
     except (CheckpointError, EngineError, ValueError):
         return codec.model_ids[0]
+
+
+def _failure(error: Exception) -> ApiError:
+    """Log what failed, and return what the client is told."""
+    if isinstance(error, EngineError):
+        _log.warning("a request failed: %s", explain(error))
+        return ApiError(explain(error), 500, code="engine_error")
+    if is_out_of_memory(error):
+        _log.warning("a request failed, no memory is left: %s", explain(error))
+        return ApiError(
+            "The device has no memory left for this request. Send it again, or start the server "
+            "with a smaller --ctx or fewer --live-sessions.",
+            500,
+            code="out_of_memory",
+        )
+    _log.error("a request failed", exc_info=error)
+    return ApiError("The engine failed; see the server's log.", 500)
 
 
 def _shutting_down() -> ApiError:

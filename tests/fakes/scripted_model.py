@@ -8,6 +8,7 @@ another process goes on where it stopped, as with real weights.
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -81,6 +82,7 @@ class ScriptedModel:
         replies: Sequence[str],
         delay_s: float,
         answers: Mapping[str, str] | None = None,
+        failures: Mapping[str, int] | None = None,
     ) -> None:
         self.n_vocab = tokenizer.n_vocab
         self.n_forwards = 0
@@ -90,6 +92,9 @@ class ScriptedModel:
         self._answers = {
             tuple(tokenizer.encode(start)): tokenizer.encode_rendered(reply)
             for start, reply in (answers or {}).items()
+        }
+        self._failures = {
+            tuple(tokenizer.encode(start)): n_said for start, n_said in (failures or {}).items()
         }
         self._asking = [tokenizer.control_id("<|im_start|>"), *tokenizer.encode("user\n")]
         self._over = tokenizer.encode("(the script has no more replies)")
@@ -137,26 +142,29 @@ class ScriptedModel:
         if not starts:
             return self._stop
         n = len(starts) - 1
-        reply = self._answer(ids)
+        reply = self._of_last_ask(ids, self._answers)
         if reply is None:
             reply = self._replies[n] if n < len(self._replies) else self._over
         said = len(ids) - starts[-1]
         width = len(self._empty_thought)
         if width and ids[starts[-1] : starts[-1] + width] == self._empty_thought:
             said -= width
+        n_until_failure = self._of_last_ask(ids, self._failures)
+        if n_until_failure is not None and said >= n_until_failure:
+            raise RuntimeError("[malloc] Unable to allocate 17179869184 bytes.")
         return reply[said] if said < len(reply) else self._stop
 
-    def _answer(self, ids: list[int]) -> list[int] | None:
-        """Return the reply to the last user turn, if its beginning has one."""
-        if not self._answers:
+    def _of_last_ask(self, ids: list[int], by_start: dict[tuple[int, ...], Any]) -> Any:
+        """Return what is given for the beginning of the last user turn, or None."""
+        if not by_start:
             return None
         width = len(self._asking)
         at = next(
             i + width for i in range(len(ids) - width, -1, -1) if ids[i : i + width] == self._asking
         )
-        for start, reply in self._answers.items():
+        for start, given in by_start.items():
             if tuple(ids[at : at + len(start)]) == start:
-                return reply
+                return given
         return None
 
 
@@ -167,15 +175,18 @@ def scripted_engine(
     n_params: int = 0,
     answers: Mapping[str, str] | None = None,
     controls: Sequence[str] = (),
+    failures: Mapping[str, int] | None = None,
 ) -> Engine:
     """Open an engine whose n-th assistant turn is ``replies[n]``; ``delay_s`` for each token.
 
     A user turn that begins with a key of ``answers`` gets that reply instead.
     ``n_params`` is the size that the model claims: below 3 billion the agent helps it along.
+    With a key of ``failures`` the device has no memory left once so many tokens of the reply were
+    computed; with 0, while the prompt is read.
     ``controls`` are more control tokens; with ``<think>`` and ``</think>`` the model can think.
     """
     tokenizer = byte_tokenizer(*controls)
-    model = ScriptedModel(tokenizer, replies, delay_s, answers)
+    model = ScriptedModel(tokenizer, replies, delay_s, answers, failures)
     info = ModelInfo(
         name="scripted",
         family="llama",

@@ -76,10 +76,14 @@ class ServerProcess:
 
     def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Any:
         """Send a request and return the JSON of the answer; raises HTTPError for a refusal."""
+        return json.loads(self.read(path, body, headers))
+
+    def read(self, path: str, body: Any, headers: dict[str, str] | None = None) -> bytes:
+        """Send a request and return the bytes of the answer; raises HTTPError for a refusal."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers or {})
         with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:
-            return json.load(answer)
+            return answer.read()
 
     def get(self, path: str) -> str:
         """Return what a path shows."""

@@ -153,6 +153,16 @@ def test_conversations_take_turns(tmp_path: Path) -> None:
         assert desk.worker.disk.n_saved["evict"] >= 2
 
 
+def test_the_same_first_words_do_not_keep_a_beginning_from_the_disk(tmp_path: Path) -> None:
+    """Prompts of two agents begin alike; what each shares with its own next one is saved."""
+    with EngineDesk(engine(), tmp_path / "kv", live_sessions=1) as desk:
+        for n in range(3):
+            system = {"role": "system", "content": f"You are agent {n}. " + "It is known. " * 70}
+            desk.chat([system, user("one")])
+            desk.worker.disk.flush()
+            assert desk.worker.disk.n_saved["cold"] == n + 1
+
+
 def test_two_states_in_memory_need_no_disk() -> None:
     with EngineDesk(engine(), live_sessions=2) as desk:
         other = {"role": "system", "content": "Something else. " * 60}

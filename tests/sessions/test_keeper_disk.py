@@ -34,23 +34,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one megabyte."""
-    if os.geteuid():
-        pytest.skip("needs root, to mount a small tmpfs")
-    path = tmp_path / "disk"
-    path.mkdir()
-    size = ["-o", f"size={_DISK_BYTES},mode=0700"]
-    done = subprocess.run(["mount", "-t", "tmpfs", *size, "tmpfs", path], capture_output=True)
-    if done.returncode:
-        pytest.skip(f"needs the right to mount a tmpfs: {done.stderr.decode().strip()}")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", path], check=True)
-
-
 def test_append_to_a_full_disk_changes_nothing_and_works_again_later(small_disk: Path) -> None:
     keeper = keeper_of(SessionStore(small_disk))
     fold(keeper, state_of(20))
