@@ -62,16 +62,19 @@ class FolderTrust:
 
     def obey(self, command: Trust) -> None:
         """Keep what the person says unasked."""
-        self._remember(command)
-        word = "used" if command.trusted else "not used"
-        self._stream.emit(
-            Notice(f"From the next start on, what this folder brings for agents is {word}.")
-        )
+        if self._remember(command):
+            word = "used" if command.trusted else "not used"
+            self._stream.emit(
+                Notice(f"From the next start on, what this folder brings for agents is {word}.")
+            )
 
-    def _remember(self, answer: Trust) -> None:
+    def _remember(self, answer: Trust) -> bool:
+        """Keep an answer if it is to be kept; False when that failed, which is told."""
         if not answer.is_remembered:
-            return
+            return True
         try:
             self._memory.remember(answer.trusted)
         except ConfigError as error:
             self._stream.emit(Notice(f"Not remembered: {explain(error)}", "warning"))
+            return False
+        return True

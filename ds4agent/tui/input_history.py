@@ -25,6 +25,7 @@ class InputHistory:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path or paths.input_history_file()
+        self._is_told = False  # that it cannot be written
 
     def read(self) -> list[str]:
         """Return the newest messages, oldest first, without neighbours that are the same."""
@@ -45,30 +46,54 @@ class InputHistory:
                 texts.append(text)
         return texts[-LIMIT:]
 
-    def add(self, text: str) -> None:
-        """Append one message."""
+    def add(self, text: str) -> str:
+        """Append one message, whole or not at all; return what the person is to be told.
+
+        That is "" when it was kept, and after the first of several failures in a row.
+        """
         if not text.strip() or len(text) > _LONGEST:
-            return
+            return ""
         try:
             paths.make_private(self._path.parent)
             with self._locked() as file:
                 if os.fstat(file).st_size > _LARGEST_BYTES:
-                    kept = "".join(json.dumps(old) + "\n" for old in self.read())
-                    os.ftruncate(file, 0)
-                    os.write(file, kept.encode("ascii"))
-                os.write(file, (json.dumps(text) + "\n").encode("ascii"))
+                    self._drop_older(file)
+                end = os.fstat(file).st_size
+                cut = end > 0 and os.pread(file, 1, end - 1) != b"\n"
+                try:
+                    _write(file, "\n" * cut + json.dumps(text) + "\n", end)
+                except OSError:
+                    os.ftruncate(file, end)
+                    raise
         except OSError as error:
             _log.warning("cannot write the history %s: %s", self._path, error)
+            was_told, self._is_told = self._is_told, True
+            return "" if was_told else f"not kept for the next run: {error.strerror}"
+        self._is_told = False
+        return ""
+
+    def _drop_older(self, file: int) -> None:
+        # Over its own beginning, which takes no room: a full disk must not cost the rest.
+        kept = "".join(json.dumps(text) + "\n" for text in self.read())
+        _write(file, kept, 0)
+        os.ftruncate(file, len(kept))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         file = os.open(self._path, flags, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
         finally:
             os.close(file)
+
+
+def _write(file: int, text: str, at: int) -> None:
+    view = memoryview(text.encode("ascii"))
+    while view:  # the last room of a disk takes a part of it
+        n_bytes = os.pwrite(file, view, at)
+        view, at = view[n_bytes:], at + n_bytes
 
 
 def _text(line: bytes) -> str:

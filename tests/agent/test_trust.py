@@ -118,6 +118,18 @@ def test_unasked_it_holds_from_the_next_start(open_rig, project, memory) -> None
     rig.send(Quit())
 
 
+def test_what_was_not_remembered_is_not_promised(open_rig, project, tmp_path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    memory = TrustFile(project.folder, tmp_path / "file" / "trusted.toml")
+    refused = dataclasses.replace(project, was_refused=True, memory=memory)
+    rig = open_rig(["Hello."], project=refused)
+    rig.ready()
+    rig.send(Trust(True))
+    rig.wait(Notice, lambda event: event.text.startswith("Not remembered: cannot write beside"))
+    rig.turn("hello")
+    assert not [event for event in rig.of(Notice) if "From the next start" in event.text]
+
+
 def test_what_a_folder_brings_is_named(workspace: Path) -> None:
     assert brought_by(workspace) == ()
     (workspace / ".git").mkdir()

@@ -1,6 +1,7 @@
 """The file of trusted folders."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,25 @@ def test_a_broken_file_is_told_and_trusts_nobody(tmp_path: Path, text: str) -> N
     path.write_text(text.replace("{folder}", str(tmp_path)), encoding="utf-8")
     with pytest.raises(ConfigError, match="trusted.toml"):
         TrustFile(tmp_path, path).read()
+
+
+def test_full_or_read_only_disk_keeps_what_was_said(small_disk: Path, tmp_path: Path) -> None:
+    path = small_disk / "trusted.toml"
+    first = TrustFile(tmp_path / "first", path)
+    first.remember(True)
+    before = path.read_bytes()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    with pytest.raises(ConfigError, match="Read-only file system"):
+        TrustFile(tmp_path / "second", path).remember(True)
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    with (small_disk / "ballast").open("wb", buffering=0) as file:
+        while os.statvfs(small_disk).f_bavail:
+            file.write(bytes(4096))
+    with pytest.raises(ConfigError, match="No space left on device") as caught:
+        TrustFile(tmp_path / "second", path).remember(True)
+    assert "\n" not in str(caught.value) and caught.value.hint
+    assert path.read_bytes() == before and first.read() is True
+    assert not [entry for entry in small_disk.iterdir() if ".tmp." in entry.name]
+    (small_disk / "ballast").unlink()
+    TrustFile(tmp_path / "second", path).remember(False)
+    assert first.read() is True

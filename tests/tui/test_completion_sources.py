@@ -1,6 +1,9 @@
 """Fuzzy ranking, the index of files, the file of sent messages."""
 
+import contextlib
+import errno
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -127,5 +130,50 @@ def test_history_drops_its_older_half_when_it_grows(tmp_path: Path, monkeypatch)
 def test_history_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     history = InputHistory(tmp_path / "file" / "history.jsonl")
-    history.add("x")
+    assert history.add("x") == "not kept for the next run: File exists"
+    assert history.add("y") == ""  # once is enough
     assert history.read() == []
+
+
+def test_full_disk_costs_the_new_message_alone(small_disk: Path) -> None:
+    path = small_disk / "history.jsonl"
+    history = InputHistory(path)
+    assert history.add("kept") == ""
+    kept = path.read_bytes()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    assert history.add("a") == "not kept for the next run: Read-only file system"
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    assert history.add("kept too") == ""
+    kept += b'"kept too"\n'
+    ballast = b"." * (1 << 20)
+    with contextlib.suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as file:
+        while ballast:
+            ballast = ballast[file.write(ballast) :]
+    long = "x" * 10_000  # more than what is left of the last page of the file
+    assert history.add(long) == "not kept for the next run: No space left on device"
+    assert history.add(long) == "" and path.read_bytes() == kept
+    (small_disk / "ballast").unlink()
+    assert history.add(long) == "" and history.read() == ["kept", "kept too", long]
+
+
+def test_history_that_grew_loses_nothing_new_on_a_full_disk(tmp_path: Path, monkeypatch) -> None:
+    """The older half goes, and only then the message finds no room."""
+    monkeypatch.setattr(input_history, "_LARGEST_BYTES", 2000)
+    monkeypatch.setattr(input_history, "LIMIT", 5)
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(f'"message {n}"\n' for n in range(200)), encoding="utf-8")
+
+    def full(file: int, data: bytes, at: int) -> int:
+        if at + len(data) > os.fstat(file).st_size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return plain(file, data, at)
+
+    plain = os.pwrite
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        assert "No space left" in InputHistory(path).add("new")
+    newest = [f"message {n}" for n in range(195, 200)]
+    assert InputHistory(path).read() == newest
+    path.write_bytes(path.read_bytes() + b'"torn')
+    assert InputHistory(path).add("new") == ""
+    assert InputHistory(path).read() == [*newest[1:], "new"]

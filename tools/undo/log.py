@@ -245,8 +245,14 @@ class UndoLog:
                 "It was too long ago.",
             )
         restore(self._root_fd, wanted, self._objects.get)
-        for turn in turns:
-            self._journal.mark(turn.number, is_undone=is_undone)
+        try:
+            for turn in turns:
+                self._journal.mark(turn.number, is_undone=is_undone)
+        except OSError as error:
+            raise ToolError(
+                f"the files were restored, but that cannot be noted: {error.strerror}",
+                "Mend that and do it again.",
+            ) from error
         if self._last is not None:
             try:
                 self._states(None)

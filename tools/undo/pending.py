@@ -4,6 +4,7 @@ One small file for each program, locked as long as the program lives. It holds w
 before the step. A file that nobody locks is of a program that has died.
 """
 
+import contextlib
 import fcntl
 import marshal
 import os
@@ -62,7 +63,9 @@ class Pending:
     def close(self) -> None:
         """Leave nothing behind."""
         if self._fd >= 0:
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not our folder any more: an empty file stays
+                os.ftruncate(self._fd, 0)
+                self._path.unlink(missing_ok=True)
             os.close(self._fd)
             self._fd = -1
 
@@ -84,6 +87,7 @@ def interrupted(folder: Path) -> Iterator[Interrupted]:
             step = _read(data)
             if step is not None:
                 yield step
+            os.ftruncate(fd, 0)  # also where no name can be removed
             path.unlink(missing_ok=True)
         finally:
             os.close(fd)

@@ -85,7 +85,10 @@ def _apply(
     except OSError as error:
         if state is None and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             return  # a folder that holds something else by now stays
-        raise ToolError(f"{path} cannot be restored: {error.strerror}", "Look at it.") from error
+        raise ToolError(
+            f"{path} cannot be restored: {error.strerror}",
+            "Mend that and do it again: it goes on where it stopped.",
+        ) from error
 
 
 def _write(fd: int, name: str, state: State, content: Callable[[str], bytes | None]) -> None:
@@ -94,13 +97,18 @@ def _write(fd: int, name: str, state: State, content: Callable[[str], bytes | No
         raise ToolError(f"the earlier content of {name} is not kept any more", "Nothing to do.")
     temporary = _temporary()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=fd), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-        _give_to_owner(fd, temporary)
-        os.fchmod(file.fileno(), state.mode)
-    os.rename(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
+    opened = os.open(temporary, flags, 0o600, dir_fd=fd)
+    try:
+        with os.fdopen(opened, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(opened)
+            _give_to_owner(fd, temporary)
+            os.fchmod(opened, state.mode)
+        os.rename(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
+    except BaseException:  # on a full disk, half a file would stay in the project
+        os.unlink(temporary, dir_fd=fd)
+        raise
 
 
 def _give_to_owner(folder_fd: int, name: str) -> None:

@@ -224,9 +224,14 @@ class Composer(TextArea):
         elif self.text.strip():
             text = self.whole_text
             if self._history is not None and not text.startswith("/"):
-                add = partial(self._history.add, text)
-                threading.Thread(target=add, name="history", daemon=True).start()
+                keep = partial(self._keep, self._history, text)
+                threading.Thread(target=keep, name="history", daemon=True).start()
             self.post_message(self.Submitted(text))
+
+    def _keep(self, history: InputHistory, text: str) -> None:
+        problem = history.add(text)
+        if problem:
+            self.post_message(self.Hint(problem))
 
     def _is_on_edge(self, first: bool) -> bool:
         offset = self.wrapped_document.location_to_offset(self.cursor_location)
