@@ -173,7 +173,7 @@ class Answering:
                 for token in tokens:
                     left -= 1
                     self._take(token, parser, answer, ids)
-                    watch.add(token.id)
+                    watch.add(token.id, token.data)
                     repeated = watch.repeated_tokens()
                     if answer.has_stop_token:
                         answer.end = End.STOPPED

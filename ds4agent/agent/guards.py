@@ -1,6 +1,7 @@
 """Two watchmen of a turn: one for a model that repeats a call, one for one that repeats itself."""
 
 import json
+import re
 from collections import Counter
 from typing import Any
 
@@ -11,8 +12,9 @@ MALFORMED_IN_A_ROW = 3  # then the turn ends
 _CHECK_EVERY = 32  # tokens
 _LONGEST_PERIOD = 128  # tokens
 _SUSPICIOUS = 256  # repeated tokens that make sampling change; a table of zeros may have them
-_HOPELESS = 2048  # repeated tokens that end the answer
+_HOPELESS = 2048  # repeated tokens that end the answer, also one of numbers
 _LEAST_REPEATS = 6
+_WORD_OR_FENCE = re.compile(rb"[A-Za-z\x80-\xff]{3}|```")
 
 
 class CallHistory:
@@ -56,15 +58,22 @@ class CallHistory:
 
 
 class RepetitionWatch:
-    """Notices when the tail of an answer is one short piece over and over."""
+    """Notices when the tail of an answer is one short piece over and over.
+
+    What repeats is suspicious first, and sampling changes. Words and fences that then go on for as
+    long again will not end by themselves. Numbers and brackets may be what was asked for.
+    """
 
     def __init__(self) -> None:
         self._ids: list[int] = []
+        self._pieces: list[bytes] = []
         self._n_since_check = 0
+        self._hopeless = _HOPELESS  # length of what was found last at which it ends the answer
 
-    def add(self, token_id: int) -> None:
-        """Note the next token of the answer."""
+    def add(self, token_id: int, data: bytes = b"") -> None:
+        """Note the next token of the answer and its bytes."""
         self._ids.append(token_id)
+        self._pieces.append(data)
         self._n_since_check += 1
 
     def repeated_tokens(self) -> int:
@@ -78,12 +87,14 @@ class RepetitionWatch:
         for period in range(1, _LONGEST_PERIOD + 1):
             needed = max(_SUSPICIOUS, period * _LEAST_REPEATS)
             if len(self._ids) >= needed and self._run_length(period, needed) >= needed:
-                return self._run_length(period, _HOPELESS)
+                piece = b"".join(self._pieces[-period:])
+                self._hopeless = 2 * needed if _says_something(piece) else _HOPELESS
+                return self._run_length(period, self._hopeless)
         return 0
 
     def is_hopeless(self, repeated: int) -> bool:
-        """Tell whether a repetition of this length ends the answer."""
-        return repeated >= _HOPELESS
+        """Tell whether the repetition that was found last, of this length, ends the answer."""
+        return repeated >= self._hopeless
 
     def _run_length(self, period: int, limit: int) -> int:
         """Return how many tokens at the end repeat with this period, up to ``limit``."""
@@ -92,3 +103,8 @@ class RepetitionWatch:
         while n < min(limit, len(ids)) and ids[-n - 1] == ids[-n - 1 + period]:
             n += 1
         return n
+
+
+def _says_something(piece: bytes) -> bool:
+    """Tell whether a piece has a word of any script, or the marks of a fence."""
+    return _WORD_OR_FENCE.search(piece) is not None

@@ -74,3 +74,44 @@ def test_repetition_of_a_phrase_is_noticed_and_then_hopeless() -> None:
     phrase = [5, 6, 7, 8, 9, 10, 11]
     assert 256 <= watch(list(range(300)) + phrase * 50)[0] < 2048
     assert watch(list(range(300)) + phrase * 400)[1]
+
+
+def hopeless_at(pieces: list[bytes]) -> int:
+    """Return how many tokens a watch lets an answer of one piece over and over have."""
+    guard = RepetitionWatch()
+    for n in range(1, 5000):
+        i = n % len(pieces)
+        guard.add(i, pieces[i])
+        if guard.is_hopeless(guard.repeated_tokens()):
+            return n
+    raise AssertionError("it never ended")
+
+
+def test_repetition_that_other_sampling_does_not_end_is_hopeless_soon() -> None:
+    assert 512 <= hopeless_at([b"\n", b"```", b"bash"]) < 512 + 32
+    assert 512 <= hopeless_at([b"\n", b"````"]) < 512 + 32
+    assert 512 <= hopeless_at(["好".encode(), "的".encode()]) < 512 + 32
+    listing = [
+        b"```",
+        b"sh",
+        b"\n",
+        b"python3",
+        b" tally",
+        b".py",
+        b" ",
+        b"1",
+        b"\n",
+        b"```",
+        b"\n",
+    ]
+    assert 512 <= hopeless_at(listing) < 512 + 32
+
+
+def test_repetition_of_a_long_piece_has_as_long_again_after_it_was_noticed() -> None:
+    assert 12 * 100 <= hopeless_at([b"%d words" % i for i in range(100)]) < 12 * 100 + 32
+
+
+def test_numbers_and_brackets_may_be_what_was_asked_for() -> None:
+    assert 2048 <= hopeless_at([b"["]) < 2048 + 32
+    assert 2048 <= hopeless_at([b"0", b","]) < 2048 + 32
+    assert 2048 <= hopeless_at([b"0.", b"0", b", ", b"1e-5", b"\n"]) < 2048 + 32

@@ -66,6 +66,17 @@ def test_file_block_is_written_at_once_and_ends_the_turn(open_rig, calc) -> None
     assert written.name == "write" and written.ok and "+    return a + b" in written.diff
 
 
+def test_file_block_of_listing_after_listing_is_ended_soon_and_not_written(
+    open_rig, workspace
+) -> None:
+    rig = open_rig(["README.md\n````\n# Tally\n" + "```sh\nmake\n```\n" * 300], n_params=SMALL)
+    rig.ready()
+    end = rig.turn("Write README.md for this project.")
+    assert end.outcome is Outcome.LIMIT and "repeats itself" in end.error
+    assert 512 < end.usage.generated_tokens < 1024
+    assert not (workspace / "README.md").exists()
+
+
 def test_answer_is_forced_to_begin_as_one_of_the_named_files(open_rig, calc) -> None:
     # The script's words cannot be said: the reply is a file, whatever the model would like.
     rig = open_rig(["Sure! You could add them instead."], n_params=SMALL, max_tokens=64)
