@@ -312,6 +312,10 @@ def _screen(
     )
     if closed and closed[0]:
         print(f"resume with: ds4-agent --resume {closed[0][:8]}")
+    if worker.is_given_up:
+        from ds4agent.ending import leave_at_once
+
+        leave_at_once(code)
     return code
 
 

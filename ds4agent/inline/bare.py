@@ -28,10 +28,7 @@ class BareLines:
         """Read lines until the worker has closed."""
         session = open_session()
         wake_out, wake_in = os.pipe()
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
-        signal.signal(signal.SIGINT, lambda *_: _aside(session.ctrl_c))
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: _aside(session.quit))
+        before = signal.signal(signal.SIGINT, lambda *_: _aside(session.ctrl_c))
         try:
             self._worker.start()
             follower = threading.Thread(target=self._follow, args=(session, wake_in), daemon=True)
@@ -39,8 +36,7 @@ class BareLines:
             self._read(session, wake_out)
             follower.join()
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            signal.signal(signal.SIGINT, before)
             os.close(wake_out)
             os.close(wake_in)
         return session
@@ -78,9 +74,6 @@ class BareLines:
             for line in lines:
                 self._paper.entered()
                 session.typed(line)
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _aside(act: Callable[[], object]) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -68,9 +67,6 @@ class Editor:
                 enable_suspend=True,
             )
             self._line.app.min_redraw_interval = _REDRAW_S
-            with contextlib.suppress(RuntimeError):  # only the main thread gets signals
-                for number in (signal.SIGTERM, signal.SIGHUP):
-                    self._loop.add_signal_handler(number, session.quit)
             self._worker.start()
             threading.Thread(target=self._follow, name="inline-events", daemon=True).start()
             while not session.is_closed:
@@ -136,6 +132,7 @@ class Editor:
         keys = KeyBindings()
 
         @keys.add("c-c")
+        @keys.add("<sigint>")  # while something is printed the terminal makes a signal of the key
         def _(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
             if not self._session.ctrl_c(bool(buffer.text)):

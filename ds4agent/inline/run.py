@@ -6,10 +6,12 @@ from typing import Any
 
 from ds4agent.commands import CommandTable
 from ds4agent.config import Config
+from ds4agent.ending import SAVE_WAIT_S, Ending
 from ds4agent.inline.paper import Paper, RichPaper
 from ds4agent.inline.session import InlineSession
 from ds4agent.inline.terminal import is_bare
 from ds4agent.late_worker import Worker
+from ds4agent.requests import Quit
 
 
 def run_inline(
@@ -57,7 +59,12 @@ def run_inline(
 
         return InlineSession(worker, page, commands, copy=lines.copy, on_trusted=trusted)
 
-    session = lines.run(open_session)
-    worker.join(10.0)
+    with Ending(worker):
+        try:
+            session = lines.run(open_session)
+        finally:
+            # However the lines ended, the conversation is saved before the program ends.
+            worker.send(Quit())
+            worker.join(SAVE_WAIT_S)
     on_closed(session.resume_id)
     return 1 if session.has_failed else 0

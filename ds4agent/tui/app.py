@@ -1,10 +1,7 @@
 """The screen as a whole: what it is composed of, and which key does what."""
 
-import asyncio
 import contextlib
-import os
 import queue
-import signal
 import time
 from collections.abc import Callable, Sequence
 
@@ -16,6 +13,7 @@ from textual.timer import Timer
 
 from ds4agent.commands import CommandTable
 from ds4agent.config import Config
+from ds4agent.ending import SAVE_WAIT_S, Ending
 from ds4agent.errors import UsageError, explain
 from ds4agent.events import Closed, Phase, TrustNeeded
 from ds4agent.requests import Answer, Load, Mode, Quit, SetMode, Submit, TakeBackQueued
@@ -36,7 +34,6 @@ from ds4agent.tui.widgets.transcript import Transcript
 from ds4agent.tui.widgets.trust_dialog import NOT_NOW, TrustDialog
 
 QUIT_AGAIN_S = 2.0  # the second press of Ctrl+C must come within this time
-_CLOSE_WAIT_S = 10.0  # how long the end of the screen waits for the worker to save
 _REPAINT_AFTER_S = 0.4  # tmux tells a new size up to 0.25 s after it holds
 _CYCLE = {Mode.PLAN: Mode.ASK, Mode.ASK: Mode.AUTO, Mode.AUTO: Mode.PLAN}
 
@@ -105,7 +102,6 @@ class AgentApp(ScreenCommands):
     def on_mount(self) -> None:
         self.controller = Controller(self)
         self._composer.focus()
-        self._quit_on_signals()
         # The first paint comes before anything heavy: the worker starts when it is on screen.
         self.call_after_refresh(self._start_worker)
 
@@ -121,23 +117,6 @@ class AgentApp(ScreenCommands):
     def _repaint_all(self) -> None:
         with contextlib.suppress(ScreenStackError):  # it may have closed meanwhile
             self.screen.refresh()
-
-    def _quit_on_signals(self) -> None:
-        """End as by a key when killed: saved, and the screen restored."""
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(RuntimeError):  # only the main thread gets signals
-            loop.add_signal_handler(signal.SIGTERM, self.action_quit_now)
-            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
-
-    def _hang_up(self) -> None:
-        """Save and end. A terminal that is gone cannot be restored: trying waits for ever."""
-        if os.isatty(0):
-            self.action_quit_now()
-            return
-        self.stop_own_command()
-        self._worker.send(Quit())
-        self._worker.join(_CLOSE_WAIT_S)
-        os._exit(128 + signal.SIGHUP)
 
     async def _start_worker(self) -> None:
         self.is_started = True
@@ -356,11 +335,12 @@ def run_tui(
         on_trusted=on_trusted,
         config=config,
     )
-    try:
-        code = app.run(mouse=app.has_mouse)
-    finally:
-        # However the screen ended, the conversation is saved before the program ends.
-        resume_id = app.resume_id if app.is_closed else _close(worker)
+    with Ending(worker):
+        try:
+            code = app.run(mouse=app.has_mouse)
+        finally:
+            # However the screen ended, the conversation is saved before the program ends.
+            resume_id = app.resume_id if app.is_closed else _close(worker)
     if on_closed is not None:
         on_closed(resume_id)
     return app.return_code or 0 if code is None else code
@@ -370,7 +350,7 @@ def _close(worker: Worker) -> str:
     """End a worker that the screen left behind; return the id of the saved conversation."""
     worker.interrupt()
     worker.send(Quit())
-    deadline = time.monotonic() + _CLOSE_WAIT_S
+    deadline = time.monotonic() + SAVE_WAIT_S
     with contextlib.suppress(queue.Empty):
         while (left_s := deadline - time.monotonic()) > 0:
             event = worker.events.get(timeout=left_s)

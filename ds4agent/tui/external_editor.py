@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ds4agent.ending import ends_with_program
 from ds4agent.errors import UsageError
 from ds4agent.plain import one_line
 
@@ -48,14 +49,18 @@ def edit(text: str, environment: Mapping[str, str] = os.environ) -> str:
         path = Path(folder) / "message.md"
         path.write_text(text, encoding="utf-8", errors="replace")
         try:
-            with _keys_are_the_editors():
-                done = subprocess.run([*command, str(path)], env=dict(environment), check=False)
+            with (
+                _keys_are_the_editors(),
+                subprocess.Popen([*command, str(path)], env=dict(environment)) as editor,
+                ends_with_program(editor.terminate),
+            ):
+                code = editor.wait()
         except OSError as error:
             raise UsageError(
                 f"cannot run {name}: {error.strerror}", "Set EDITOR to another one."
             ) from error
-        if done.returncode:
-            raise UsageError(f"{name} ended with {done.returncode}; nothing taken")
+        if code:
+            raise UsageError(f"{name} ended with {code}; nothing taken")
         try:
             edited = path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:

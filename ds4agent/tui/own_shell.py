@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ds4agent.ending import ends_with_program
 from ds4agent.plain import plain
 
 MAX_SHOWN_LINES = 200
@@ -57,7 +58,7 @@ class OwnShell:
         """Start a command; ``on_done`` is called from the thread when it has ended."""
         self._is_stopped = False
         self._thread = threading.Thread(
-            target=lambda: on_done(self._run(command, folder)), name="own-shell", daemon=True
+            target=lambda: on_done(self._run_to_end(command, folder)), name="own-shell", daemon=True
         )
         self._thread.start()
 
@@ -71,6 +72,10 @@ class OwnShell:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
         return True
+
+    def _run_to_end(self, command: str, folder: Path) -> ShellResult:
+        with ends_with_program(self.stop):
+            return self._run(command, folder)
 
     def _run(self, command: str, folder: Path) -> ShellResult:
         shell = os.environ.get("SHELL") or "/bin/sh"
