@@ -160,6 +160,7 @@ class Answerer:
             reply,
             [call.call_id for call in calls],
             self._engine.chat.render([close]),
+            job.request.gets_thinking_back,
         )
 
 

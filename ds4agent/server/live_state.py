@@ -130,6 +130,7 @@ class LiveState:
         reply: Message,
         call_ids: Sequence[str],
         close: Sequence[int],
+        gets_thinking_back: bool,
     ) -> None:
         """Remember the reply at the end of the state under every form it can come back in.
 
@@ -138,30 +139,29 @@ class LiveState:
             reply: What the client was told, the calls as they were sampled.
             call_ids: Ids of its calls.
             close: What has to follow its tokens before the next turn.
+            gets_thinking_back: Which form is the likelier one; a checkpoint has that only.
         """
         self._closing = tuple(close)
         if call_ids:
             self.call_ids = tuple(call_ids)
             self._calling = (conversation, reply)
             self._calls_at = len(self.session.tokens)
-        for key in {k: None for k in self._keys_of(conversation, reply)}:
+        forms = (reply.reasoning, None) if gets_thinking_back else (None, reply.reasoning)
+        for key in {k: None for k in self._keys_of(conversation, reply, forms)}:
             self._add(key, spelled(key), self._closing)
 
     def key_at_end(self) -> Alias | None:
-        """Return the newest alias of the whole state, for a checkpoint; None where there is none,
-        or where the state's own text says the same."""
+        """Return the likeliest alias of the whole state, for a checkpoint; None where there is
+        none, or where the state's own text says the same."""
         n_tokens = len(self.session.tokens)
-        at_end = [a for a in self._aliases if a.n_tokens == n_tokens]
+        alias = next((a for a in self._aliases if a.n_tokens == n_tokens), None)
+        if alias is None:
+            return None
         own = self._renderer.keys.join(self.session.tokens)
-        for alias in at_end:
-            if alias.n_key <= len(own) and hashlib.sha1(own[: alias.n_key]).digest() == (
-                alias.digest
-            ):
-                return None
-            closed = own + self._renderer.keys.join(alias.close)
-            if hashlib.sha1(closed).digest() == alias.digest:
-                return None
-        return at_end[0] if at_end else None
+        closed = own + self._renderer.keys.join(alias.close)
+        same = (own[: alias.n_key], closed)
+        is_own = any(hashlib.sha1(key).digest() == alias.digest for key in same)
+        return None if is_own else alias
 
     def _through_key(self, prompt: Prompt, live: Sequence[int]) -> Plan:
         keys = self._renderer.keys
@@ -193,10 +193,12 @@ class LiveState:
             tokens = (*live[: alias.n_tokens], *alias.close, *rest)
             yield Plan(_common_tokens(live, tokens, alias.n_tokens), tokens)
 
-    def _keys_of(self, conversation: Conversation, reply: Message) -> Iterable[bytes]:
+    def _keys_of(
+        self, conversation: Conversation, reply: Message, forms: Iterable[str | None]
+    ) -> Iterable[bytes]:
         results = [Message("tool", "-", call_id=call.call_id) for call in reply.calls]
         following = [Message("user", "-")]
-        for reasoning in dict.fromkeys((reply.reasoning, None)):
+        for reasoning in dict.fromkeys(forms):
             said = dataclasses.replace(reply, reasoning=reasoning)
             for after in [results, following] if results else [following]:
                 messages = (*conversation.messages, said, *after)

@@ -176,6 +176,15 @@ class ApiRequest:
         return self.conversation.thinking and not has_answer
 
     @property
+    def gets_thinking_back(self) -> bool:
+        """Whether the client will send the thinking of the reply back with the next request: as
+        it did with earlier replies, else as most clients of its interface do."""
+        replies = [m for m in self.conversation.messages if m.role == "assistant"]
+        if replies:
+            return any(message.reasoning for message in replies)
+        return self.api is Api.MESSAGES or self.encrypts_thinking
+
+    @property
     def is_forced(self) -> bool:
         """Whether the reply has to follow a grammar; False: it is free, calls included."""
         return self.must_call or self.answer_form is not None

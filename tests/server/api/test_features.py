@@ -376,3 +376,15 @@ def test_errors_have_the_shape_of_their_interface() -> None:
     for status, kind in kinds.items():
         assert ApiError("x", status).body(Api.MESSAGES)["error"]["type"] == kind
     assert ApiError("x", 500).body(Api.RESPONSES)["error"]["type"] == "server_error"
+
+
+def test_whether_a_client_sends_thinking_back_is_seen_from_what_it_sent() -> None:
+    (asked,), said = HI, {"role": "assistant", "content": "yes"}
+    thought = {**said, "reasoning_content": "Hm."}
+    for replies, expected in (([], False), ([said], False), ([said, thought], True)):
+        before = [m for reply in replies for m in (asked, reply)]
+        assert chat(THINKER, messages=[*before, asked]).gets_thinking_back is expected
+    assert messages(THINKER, max_tokens=9).gets_thinking_back
+    assert not messages(THINKER, messages=[asked, said, asked]).gets_thinking_back
+    assert not responses(THINKER).gets_thinking_back
+    assert responses(THINKER, include=["reasoning.encrypted_content"]).gets_thinking_back
