@@ -1,5 +1,7 @@
 """A widget made of rows: each is drawn once, and what grows at the end costs the end only."""
 
+from collections.abc import Callable
+
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.selection import Selection
@@ -14,23 +16,26 @@ _NO_WRAP = {"text_wrap": "nowrap", "text_overflow": "clip"}
 
 
 class RowBlock(Widget):
-    """Base of blocks with many rows. Subclasses say which rows there are.
+    """Base of blocks with many rows.
 
     Text can be selected with the mouse; what is copied is the text of the rows without the colour
     behind it.
     """
 
-    def __init__(self, classes: str) -> None:
+    def __init__(self, classes: str, make_rows: Callable[[int], list[Row]]) -> None:
+        """Prepare.
+
+        Args:
+            classes: of the style sheet.
+            make_rows: returns all rows for a width in cells.
+        """
         super().__init__(classes=classes)
+        self._make_rows = make_rows
         self._rows: list[Row] = []
         self._rows_width = -1  # cells; the rows were made for it
         self._strips: list[Strip | None] = []  # drawn rows; None: not yet
 
     # --- for subclasses --------------------------------------------------------------------------
-
-    def make_rows(self, width: int) -> list[Row]:
-        """Return all rows for a width in cells."""
-        raise NotImplementedError
 
     def rows_changed(self, first: int, rows: list[Row]) -> None:
         """Replace the rows from ``first`` on. Without a change of height there is no layout."""
@@ -58,7 +63,7 @@ class RowBlock(Widget):
 
     def _rows_for(self, width: int) -> list[Row]:
         if width != self._rows_width:
-            self._rows = self.make_rows(width)
+            self._rows = self._make_rows(width)
             self._rows_width = width
             self._strips = [None] * len(self._rows)
         return self._rows
