@@ -1,4 +1,4 @@
-"""The profile for models of up to three billion parameters.
+"""The profile for models of fewer than three billion parameters.
 
 They write good files and poor calls, forget the task over a result, and stop at the first obstacle.
 So they are shown what the person named, write whole files, are forced to begin as something that
