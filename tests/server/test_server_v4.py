@@ -155,19 +155,12 @@ def test_random_weights_say_the_same_in_a_stream(server: ServerProcess, api: Api
     assert stream["end"] == whole["end"] in ("length", "incomplete", "max_tokens")
 
 
-def test_a_forced_call_of_random_weights_can_be_run(server: ServerProcess) -> None:
+def test_random_weights_are_held_to_a_schema(server: ServerProcess) -> None:
     """The structure is forced; which of the words it is, the weights decide."""
     schema = {"type": "object", "properties": {"w": {"enum": ["ab", "cd", "ef"]}}}
     schema |= {"required": ["w"], "additionalProperties": False}
-    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
-    body = first_turn(Api.CHAT) | {
-        "tools": [tool],
-        "tool_choice": {"type": "function", "function": {"name": "f"}},
-        "thinking": False,
-        "max_tokens": 600,
-        "parallel_tool_calls": False,
-    }
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    body = limited(Api.CHAT) | {"response_format": form, "max_tokens": 200}
     made = streamed(server, Api.CHAT, body)
-    ((_, arguments),) = made["calls"]
-    assert json.loads(arguments)["w"] in ("ab", "cd", "ef")
-    assert made["end"] == "tool_calls"
+    assert json.loads(made["text"])["w"] in ("ab", "cd", "ef")
+    assert made["end"] == "stop"
