@@ -5,41 +5,21 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.server_process import ServerProcess
+from tests.server.dialogue import DESCRIPTION, KEY, SCHEMA, ask
 
 anthropic = pytest.importorskip("anthropic", reason="needs the package anthropic")
 
 WEATHER = {
     "name": "weather",
-    "description": "Tells the weather.",
-    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
-}
-CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Graz"}}\n</tool_call>'
-ANSWERS = {
-    "hello": "Good day to you.",
-    "weather": f"I look.\n{CALL}",
-    "think": "<think>\nTwo and two.\n</think>\n\nFour.",
-    "json": '{"ok": true}',
-    "<tool_response>": "It is sunny in Graz.",
-    "stop": "one two three four",
+    "description": DESCRIPTION,
+    "input_schema": SCHEMA,
 }
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    script = {"replies": [], "answers": ANSWERS, "controls": ["<think>", "</think>"]}
-    key = {"DS4_SERVER_API_KEY": "secret"}
-    with ServerProcess(tmp_path_factory.mktemp("anthropic"), script, (), key) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(server: ServerProcess) -> Iterator["anthropic.Anthropic"]:
-    with anthropic.Anthropic(base_url=server.url, api_key="secret", max_retries=0) as made:
+def client(keyed_server: ServerProcess) -> Iterator["anthropic.Anthropic"]:
+    with anthropic.Anthropic(base_url=keyed_server.url, api_key=KEY, max_retries=0) as made:
         yield made
-
-
-def ask(text: str) -> list[dict]:
-    return [{"role": "user", "content": text}]
 
 
 def test_message(client: "anthropic.Anthropic") -> None:
@@ -130,10 +110,10 @@ def test_count_tokens(client: "anthropic.Anthropic") -> None:
     assert counted.input_tokens == used
 
 
-def test_errors_have_its_shape(server: ServerProcess, client: "anthropic.Anthropic") -> None:
+def test_errors_have_its_shape(keyed_server: ServerProcess, client: "anthropic.Anthropic") -> None:
     with pytest.raises(anthropic.BadRequestError) as caught:
         client.messages.create(model="scripted", max_tokens=9, messages=ask("x" * 20_000))
     assert caught.value.body["error"]["n_ctx"] == 16384
-    with anthropic.Anthropic(base_url=server.url, api_key="wrong", max_retries=0) as other:
+    with anthropic.Anthropic(base_url=keyed_server.url, api_key="wrong", max_retries=0) as other:
         with pytest.raises(anthropic.AuthenticationError):
             other.messages.create(model="scripted", max_tokens=9, messages=ask("hello"))

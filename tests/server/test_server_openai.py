@@ -1,11 +1,10 @@
 """The official package ``openai`` against the real server."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.fakes.server_process import ServerProcess
+from tests.server.dialogue import DESCRIPTION, SCHEMA, ask
 
 openai = pytest.importorskip("openai", reason="needs the package openai")
 
@@ -13,55 +12,29 @@ WEATHER = {
     "type": "function",
     "function": {
         "name": "weather",
-        "description": "Tells the weather.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        "description": DESCRIPTION,
+        "parameters": SCHEMA,
     },
 }
-CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Graz"}}\n</tool_call>'
-ANSWERS = {
-    "hello": "Good day to you.",
-    "weather": f"I look.\n{CALL}",
-    "think": "<think>\nTwo and two.\n</think>\n\nFour.",
-    "json": '{"name": "Ada", "age": 36}',
-    "<tool_response>": "It is sunny in Graz.",
-    "stop": "one two three four",
-}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    script = {"replies": [], "answers": ANSWERS, "controls": ["<think>", "</think>"]}
-    with ServerProcess(tmp_path_factory.mktemp("openai"), script) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(server: ServerProcess) -> Iterator["openai.OpenAI"]:
-    with openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0) as made:
-        yield made
-
-
-def ask(text: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": text}]
-
-
-def test_models(client: "openai.OpenAI") -> None:
-    (model,) = client.models.list().data
+def test_models(openai_client: "openai.OpenAI") -> None:
+    (model,) = openai_client.models.list().data
     assert model.id == "scripted"
-    assert client.models.retrieve("scripted").id == "scripted"
+    assert openai_client.models.retrieve("scripted").id == "scripted"
     with pytest.raises(openai.NotFoundError):
-        client.models.retrieve("other")
+        openai_client.models.retrieve("other")
 
 
-def test_chat(client: "openai.OpenAI") -> None:
-    answer = client.chat.completions.create(model="scripted", messages=ask("hello"))
+def test_chat(openai_client: "openai.OpenAI") -> None:
+    answer = openai_client.chat.completions.create(model="scripted", messages=ask("hello"))
     assert answer.choices[0].message.content == "Good day to you."
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage.completion_tokens == len("Good day to you.") + 1
 
 
-def test_chat_stream(client: "openai.OpenAI") -> None:
-    stream = client.chat.completions.create(
+def test_chat_stream(openai_client: "openai.OpenAI") -> None:
+    stream = openai_client.chat.completions.create(
         model="scripted",
         messages=ask("hello"),
         stream=True,
@@ -74,9 +47,11 @@ def test_chat_stream(client: "openai.OpenAI") -> None:
     assert chunks[-1].usage.total_tokens > 0
 
 
-def test_tools_in_two_turns(client: "openai.OpenAI") -> None:
+def test_tools_in_two_turns(openai_client: "openai.OpenAI") -> None:
     messages = ask("weather in Graz?")
-    first = client.chat.completions.create(model="scripted", messages=messages, tools=[WEATHER])
+    first = openai_client.chat.completions.create(
+        model="scripted", messages=messages, tools=[WEATHER]
+    )
     message = first.choices[0].message
     assert first.choices[0].finish_reason == "tool_calls"
     (call,) = message.tool_calls
@@ -84,14 +59,16 @@ def test_tools_in_two_turns(client: "openai.OpenAI") -> None:
     assert json.loads(call.function.arguments) == {"city": "Graz"}
     messages += [message.model_dump(exclude_none=True)]
     messages += [{"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
-    second = client.chat.completions.create(model="scripted", messages=messages, tools=[WEATHER])
+    second = openai_client.chat.completions.create(
+        model="scripted", messages=messages, tools=[WEATHER]
+    )
     assert second.choices[0].message.content == "It is sunny in Graz."
     earlier = first.usage.total_tokens
     assert second.usage.prompt_tokens_details.cached_tokens >= earlier - 1
 
 
-def test_streamed_tools(client: "openai.OpenAI") -> None:
-    stream = client.chat.completions.create(
+def test_streamed_tools(openai_client: "openai.OpenAI") -> None:
+    stream = openai_client.chat.completions.create(
         model="scripted", messages=ask("weather in Graz?"), tools=[WEATHER], stream=True
     )
     name, arguments, reasons = "", "", []
@@ -105,8 +82,8 @@ def test_streamed_tools(client: "openai.OpenAI") -> None:
     assert reasons[-1] == "tool_calls"
 
 
-def test_reasoning(client: "openai.OpenAI") -> None:
-    answer = client.chat.completions.create(
+def test_reasoning(openai_client: "openai.OpenAI") -> None:
+    answer = openai_client.chat.completions.create(
         model="scripted", messages=ask("think: 2+2?"), reasoning_effort="high"
     )
     message = answer.choices[0].message
@@ -114,14 +91,14 @@ def test_reasoning(client: "openai.OpenAI") -> None:
     assert message.reasoning_content.strip() == "Two and two."
 
 
-def test_structured_output(client: "openai.OpenAI") -> None:
+def test_structured_output(openai_client: "openai.OpenAI") -> None:
     schema = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
         "required": ["name", "age"],
         "additionalProperties": False,
     }
-    answer = client.chat.completions.create(
+    answer = openai_client.chat.completions.create(
         model="scripted",
         messages=ask("json of Ada"),
         response_format={
@@ -132,9 +109,9 @@ def test_structured_output(client: "openai.OpenAI") -> None:
     assert json.loads(answer.choices[0].message.content) == {"name": "Ada", "age": 36}
 
 
-def test_a_schema_forces_a_model_that_says_something_else(client: "openai.OpenAI") -> None:
+def test_a_schema_forces_a_model_that_says_something_else(openai_client: "openai.OpenAI") -> None:
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
-    answer = client.chat.completions.create(
+    answer = openai_client.chat.completions.create(
         model="scripted",
         messages=ask("hello"),
         max_tokens=200,
@@ -143,28 +120,28 @@ def test_a_schema_forces_a_model_that_says_something_else(client: "openai.OpenAI
     assert type(json.loads(answer.choices[0].message.content)["ok"]) is bool
 
 
-def test_stop_sequence_and_limit(client: "openai.OpenAI") -> None:
-    answer = client.chat.completions.create(
+def test_stop_sequence_and_limit(openai_client: "openai.OpenAI") -> None:
+    answer = openai_client.chat.completions.create(
         model="scripted", messages=ask("stop early"), stop=["three"]
     )
     assert answer.choices[0].message.content == "one two "
     assert answer.choices[0].finish_reason == "stop"
-    answer = client.chat.completions.create(
+    answer = openai_client.chat.completions.create(
         model="scripted", messages=ask("stop early"), max_completion_tokens=3
     )
     assert answer.choices[0].message.content == "one"
     assert answer.choices[0].finish_reason == "length"
 
 
-def test_responses(client: "openai.OpenAI") -> None:
-    answer = client.responses.create(model="scripted", input="hello")
+def test_responses(openai_client: "openai.OpenAI") -> None:
+    answer = openai_client.responses.create(model="scripted", input="hello")
     assert answer.output_text == "Good day to you."
     assert answer.status == "completed"
 
 
-def test_responses_stream_with_a_tool(client: "openai.OpenAI") -> None:
+def test_responses_stream_with_a_tool(openai_client: "openai.OpenAI") -> None:
     tool = {"type": "function", **WEATHER["function"]}
-    with client.responses.stream(
+    with openai_client.responses.stream(
         model="scripted", input=ask("weather in Graz?"), tools=[tool]
     ) as stream:
         kinds = [event.type for event in stream]
@@ -174,7 +151,7 @@ def test_responses_stream_with_a_tool(client: "openai.OpenAI") -> None:
     call = next(item for item in answer.output if item.type == "function_call")
     assert json.loads(call.arguments) == {"city": "Graz"}
     # Nothing but the result: it goes on in memory.
-    second = client.responses.create(
+    second = openai_client.responses.create(
         model="scripted",
         input=[{"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}],
         tools=[tool],
@@ -182,20 +159,20 @@ def test_responses_stream_with_a_tool(client: "openai.OpenAI") -> None:
     assert second.output_text == "It is sunny in Graz."
     assert second.usage.input_tokens_details.cached_tokens > 100
     with pytest.raises(openai.BadRequestError):
-        client.responses.create(
+        openai_client.responses.create(
             model="scripted",
             input=[{"type": "function_call_output", "call_id": "call_x", "output": "sunny"}],
             tools=[tool],
         )
 
 
-def test_completions(client: "openai.OpenAI") -> None:
-    answer = client.completions.create(model="scripted", prompt="hello", max_tokens=50)
+def test_completions(openai_client: "openai.OpenAI") -> None:
+    answer = openai_client.completions.create(model="scripted", prompt="hello", max_tokens=50)
     assert answer.choices[0].text == "Good day to you."
 
 
-def test_a_prompt_that_is_too_long(client: "openai.OpenAI") -> None:
+def test_a_prompt_that_is_too_long(openai_client: "openai.OpenAI") -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model="scripted", messages=ask("x" * 20_000))
+        openai_client.chat.completions.create(model="scripted", messages=ask("x" * 20_000))
     assert caught.value.code == "context_length_exceeded"
     assert caught.value.body["n_ctx"] == 16384
