@@ -30,7 +30,7 @@ class Answer(RowBlock):
             self.href = href
 
     def __init__(self, text: str = "") -> None:
-        super().__init__("block answer", self._all_rows)
+        super().__init__("block answer", self.make_rows)
         self._pieces: list[str] = []
         self._settled: list[Unit] = []
         self._n_settled_rows = 0  # of the rows that exist
@@ -63,7 +63,8 @@ class Answer(RowBlock):
     def recipe(self) -> partial["Answer"]:
         return partial(Answer, self.source)
 
-    def _all_rows(self, width: int) -> list[Row]:
+    def make_rows(self, width: int) -> list[Row]:
+        """Return all rows for a width in cells."""
         rows: list[Row] = []
         colours = self._colours()
         for unit in self._settled:
