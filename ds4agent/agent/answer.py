@@ -1,6 +1,5 @@
 """One answer of the model: sample, parse the bytes as they come, tell the screen, stop in time."""
 
-import dataclasses
 import itertools
 import json
 import re
@@ -265,11 +264,11 @@ def _tried_again(options: SamplingOptions) -> SamplingOptions:
     """Sample less likely tokens, in the same way each time."""
     seed = options.seed if options.seed is not None else 1
     temperature = max(options.temperature, _SHAKEN_TEMPERATURE)
-    return dataclasses.replace(options, temperature=temperature, seed=seed)
+    return replace(options, temperature=temperature, seed=seed)
 
 
 def _shaken(options: SamplingOptions) -> SamplingOptions:
-    return dataclasses.replace(
+    return replace(
         options,
         temperature=max(options.temperature, _SHAKEN_TEMPERATURE),
         repeat_penalty=max(options.repeat_penalty, _SHAKEN_PENALTY),

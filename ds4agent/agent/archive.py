@@ -25,8 +25,6 @@ from sessions.fork import fork
 from sessions.record import SessionRecord
 from sessions.store import SessionStore
 
-_LIST_HINT = "`ds4-agent sessions list` shows what there is."
-
 
 class Archive:
     """Opens conversations for one engine and keeps the open one safe.

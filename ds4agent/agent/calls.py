@@ -68,11 +68,6 @@ class CallRunner:
         tool = self._toolbox.tools.get(name)
         return tool is not None and tool.access is Access.WRITE
 
-    def only_reads(self, name: str) -> bool:
-        """Tell whether a tool can change nothing at all."""
-        tool = self._toolbox.tools.get(name)
-        return tool is not None and tool.access is Access.READ
-
     def run(
         self,
         call_id: str,

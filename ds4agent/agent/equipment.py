@@ -78,11 +78,8 @@ class Equipment:
     def system(self) -> System:
         """Return the head of each conversation."""
         settings, profile = self._settings, self.profile
-        text = system_text(settings.cwd, "", profile.prompt)
-        if not profile.lists_tools:
-            text = f"{text} {in_words(self.specs)}"
-        extra = settings.system_prompt_extra.strip()
-        text = f"{text}\n\n{extra}" if extra else text
+        functions = "" if profile.lists_tools else in_words(self.specs)
+        text = system_text(settings.cwd, settings.system_prompt_extra, profile.prompt, functions)
         return System(text, self.specs if profile.lists_tools else ())
 
     def guide(self, calls: CallRunner, mailbox: Mailbox, stream: EventStream, ctx: int) -> Guide:

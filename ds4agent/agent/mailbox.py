@@ -101,21 +101,15 @@ class Mailbox:
                     self._set_mode(mode)
                 case TakeBackQueued(text):
                     self._take_back(text)
-                case Load() | Fork() | Rewind() | New():
-                    self._replace(command)
-                case Undo() | Redo() | ShowDiff():
-                    self._replace(command)
+                case Load() | Fork() | Rewind() | New() | Undo() | Redo() | ShowDiff():
+                    self._begin_if_idle(command)
                 case Trust() if self._awaits_trust:
                     self._trust = command
-                case Trust():
-                    self._defer(command)
-                case Save() | ListSessions() | EditPermissions() | Compact():
-                    self._defer(command)
-                case PreviewSession() | SearchSessions():
-                    self._defer(command)
                 case Quit():
                     self._is_quitting = True
                     self.cancel.set()
+                case _:
+                    self._defer(command)
             self._changed.notify_all()
 
     def interrupt(self) -> None:
@@ -152,7 +146,7 @@ class Mailbox:
         self._mode = mode
         self._stream.emit(ModeChanged(mode))
 
-    def _replace(self, command: Command) -> None:
+    def _begin_if_idle(self, command: Command) -> None:
         if self._state is _State.IDLE:
             self._begin(command)
         elif self._state is _State.FAILED:

@@ -42,20 +42,17 @@ def asks_for_change(task: str) -> bool:
     )
 
 
-def nudge(answer: str, task: str, *, has_changed: bool, is_small: bool) -> str:
+def nudge(answer: str, *, is_undone: bool = False) -> str:
     """Return what to say to the model, "" for nothing.
 
     Args:
         answer: the text of an answer without a call.
-        task: the person's message.
-        has_changed: a file was changed, or a command run, in this turn.
-        is_small: the model often describes a change instead of making it, and may make one.
+        is_undone: a change was asked for and none was tried, by a model that often describes one
+            instead of making it.
     """
     text = answer.strip()
     if not text:
         return NO_ANSWER
     if len(text) <= _LONGEST_INTENT and _INTENT.search(text):
         return GO_ON
-    if is_small and not has_changed and asks_for_change(task):
-        return NOTHING_CHANGED
-    return ""
+    return NOTHING_CHANGED if is_undone else ""

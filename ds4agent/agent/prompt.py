@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from ds4agent.paths import project_root
 from engine.chat.format import ToolSpec
 from tools.base import Tool
 
@@ -17,16 +18,17 @@ _REMINDER_LIMIT = 240  # characters of the task, repeated with every result
 _INSTRUCTIONS_LIMIT = 4000  # characters, about a thousand tokens: a small context must stay usable
 
 
-def system_text(cwd: Path, extra: str = "", prompt: str = "agent.md") -> str:
-    """Return the text of the system prompt for one folder, without the tools.
+def system_text(cwd: Path, extra: str = "", prompt: str = "agent.md", functions: str = "") -> str:
+    """Return the text of the system prompt for one folder, without the schemas of tools.
 
     Args:
         cwd: the folder; a prompt need not name it.
         extra: what the project and the person add.
         prompt: the file of the fixed text, that of a profile.
+        functions: a line about tools, see ``in_words``.
     """
     text = files("ds4agent.agent").joinpath("prompts", prompt).read_text(encoding="utf-8")
-    text = text.replace("{folder}", str(cwd)).strip()
+    text = f"{text.replace('{folder}', str(cwd)).strip()} {functions}".rstrip()
     return f"{text}\n\n{extra.strip()}" if extra.strip() else text
 
 
@@ -94,14 +96,11 @@ def project_instructions(cwd: Path) -> tuple[list[Path], str] | None:
         None without one.
     """
     found: list[tuple[Path, str]] = []
-    folders = []
+    cwd = cwd.absolute()
+    top = project_root(cwd)  # without a repository, what lies above belongs to somebody else
     for folder in (cwd, *cwd.parents):
-        folders.append(folder)
-        if (folder / ".git").exists():
+        if not folder.is_relative_to(top):
             break
-    else:
-        folders = [cwd]  # no repository: what lies above belongs to somebody else
-    for folder in folders:
         for name in INSTRUCTIONS_FILES:
             text = _read_instructions(folder / name)
             if text:

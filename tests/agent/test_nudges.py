@@ -3,9 +3,13 @@
 import pytest
 
 from ds4agent.agent.nudges import GO_ON, NO_ANSWER, NOTHING_CHANGED, nudge
+from ds4agent.agent.profiles.guide import ReplyForm
+from ds4agent.agent.profiles.small import SmallGuide
 from ds4agent.events import Notice, Outcome
 from ds4agent.requests import Mode
 from tests.agent.conftest import call
+
+SMALL = 1_500_000_000  # parameters
 
 
 @pytest.mark.parametrize(
@@ -14,7 +18,7 @@ from tests.agent.conftest import call
      "Let's run it", "I am going to change a.py now..."],
 )  # fmt: skip
 def test_intent_without_a_call_is_answered(answer) -> None:
-    assert nudge(answer, "task", has_changed=False, is_small=False) == GO_ON
+    assert nudge(answer) == GO_ON
 
 
 @pytest.mark.parametrize(
@@ -23,27 +27,40 @@ def test_intent_without_a_call_is_answered(answer) -> None:
      "I will explain. " + "words " * 200 + "I will stop."],
 )  # fmt: skip
 def test_answer_is_left_alone(answer) -> None:
-    assert nudge(answer, "task", has_changed=True, is_small=True) == ""
+    assert nudge(answer) == ""
 
 
 def test_no_answer_at_all_is_asked_for_one() -> None:
-    assert nudge(" \n", "task", has_changed=True, is_small=False) == NO_ANSWER
+    assert nudge(" \n") == nudge("", is_undone=True) == NO_ANSWER
+
+
+def test_a_change_that_was_only_described_is_asked_for() -> None:
+    answer = "The bug is in line 3."
+    assert nudge(answer, is_undone=True) == NOTHING_CHANGED
+    assert nudge(answer) == ""
+    assert nudge("I will fix it.", is_undone=True) == GO_ON
 
 
 @pytest.mark.parametrize(
-    ("task", "has_changed", "is_small", "told"),
+    ("task", "n_params", "told"),
     [
-        ("Fix the bug in a.py.", False, True, NOTHING_CHANGED),
-        ("Fix the bug in a.py.", True, True, ""),
-        ("Fix the bug in a.py.", False, False, ""),
-        ("How do I fix the bug?", False, True, ""),
-        ("What would change?", False, True, ""),
-        ("Tell me about a.py.", False, True, ""),
+        ("Fix the bug in a.py.", SMALL, NOTHING_CHANGED),
+        ("Fix the bug in a.py.", 0, ""),
+        ("How do I fix the bug?", SMALL, ""),
+        ("What would change?", SMALL, ""),
+        ("Tell me about a.py.", SMALL, ""),
     ],
 )
-def test_small_model_that_changed_nothing_is_told(task, has_changed, is_small, told) -> None:
-    answer = "The bug is in line 3."
-    assert nudge(answer, task, has_changed=has_changed, is_small=is_small) == told
+def test_only_a_small_model_that_was_to_change_something_is_told(
+    open_rig, workspace, monkeypatch, task, n_params, told
+) -> None:
+    monkeypatch.setattr(SmallGuide, "form", lambda self: ReplyForm())  # the reply is left free
+    (workspace / "a.py").write_text("x\n", encoding="utf-8")
+    rig = open_rig(["The bug is in line 3.", "It is."], n_params=n_params)
+    rig.ready()
+    assert rig.turn(task).outcome is Outcome.DONE
+    notices = [event.text for event in rig.of(Notice) if "it was told" in event.text]
+    assert [notice.partition("told: ")[2] for notice in notices] == ([told] if told else [])
 
 
 def test_nudge_comes_once_in_a_turn_and_the_person_sees_it(open_rig, workspace) -> None:

@@ -198,7 +198,7 @@ def test_wish_14_a_call_in_unclosed_thinking_is_not_run_and_not_lost_in_silence(
     parser = DsmlParser((READ,), True)
     events = [*parser.feed(f"I should read it.\n\n{BLOCK}".encode()), *parser.finish(True)]
     assert events and all(isinstance(event, Thinking) for event in events)
-    assert nudge("", "read it", has_changed=False, is_small=False) == NO_ANSWER
+    assert nudge("") == NO_ANSWER
 
 
 def test_wish_15_a_model_that_ends_at_once_is_asked_again_once(open_rig) -> None:

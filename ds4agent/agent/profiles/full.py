@@ -33,7 +33,7 @@ class FreeGuide:
 
     def nudge(self, answer: str) -> str:
         """Return what to say to a model that stopped too early, "" for nothing."""
-        return nudge(answer, "", has_changed=True, is_small=False)
+        return nudge(answer)
 
 
 FULL = Profile(name="full", prompt="agent.md", guide=FreeGuide)

@@ -128,13 +128,13 @@ class SmallGuide:
     def nudge(self, answer: str) -> str:
         """Return what to say to a model that stopped without a call, "" for nothing."""
         if not self._around.may_change():
-            return nudge(answer, self._task, has_changed=True, is_small=False)
+            return nudge(answer)
+        has_acted = bool(self._changed) or self._has_run or self._was_declined
         missing = self._missing() if self._is_change else ()
         if missing and not (self._has_run or self._was_declined):
             self._targets = missing
             return f"{missing[0]} is still to be written. Write it now."
-        has_changed = bool(self._changed) or self._has_run or self._was_declined
-        return nudge(answer, self._task, has_changed=has_changed, is_small=True)
+        return nudge(answer, is_undone=asks_for_change(self._task) and not has_acted)
 
     # --- looking at the work ------------------------------------------------------------------
 
