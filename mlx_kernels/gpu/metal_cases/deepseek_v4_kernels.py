@@ -174,25 +174,27 @@ def top_k_case(n_rows: int, k: int) -> Case:
 
 
 def last_bits_case(k: int) -> Case:
-    """The least of the chosen is there so often that each one counts; each value of its last bits.
-
-    The larger ones lie behind the rows in registers, the equal ones before and behind.
+    """One score more than ``k`` is not below the least: two that are not counted, and too many are
+    chosen. The least has each value of its last bits.
     """
 
     def run(make: Callable[..., Any], random: np.random.Generator) -> Run:
         comparisons = []
-        for last_bits in range(4):
-            n_rows = 17500 + last_bits
-            least = (np.float32(1).view(np.uint32) + np.uint32(last_bits)).view(np.float32)
-            scores = random.uniform(-1, 0.99, n_rows).astype(np.float32)
-            scores[16400 + random.permutation(1000)[: k // 2]] = random.uniform(2, 4, k // 2)
-            equal = 32 + random.permutation(16000)[: k - k // 2]
-            equal[:3] = 0, 16384, 17408  # the first of a thread's, and of both turns behind
-            scores[equal] = least
-            comparisons.append(_top_k(make, scores, k))
+        # Three turns behind the rows in registers, and none. Some equal ones lie where a turn ends.
+        many, few = (0, 16384, 16385, 17408, 18433), (0, 5999, 6000)
+        for n_rows, edges, bits in ((19500, many, range(4)), (6000, few, (1,))):
+            for last_bits in bits:
+                least = (np.float32(1).view(np.uint32) + np.uint32(last_bits)).view(np.float32)
+                n = n_rows + last_bits
+                scores = random.uniform(-1, 0.99, n).astype(np.float32)
+                first = 16416 if n > 16416 else 1056
+                scores[first + random.permutation(900)[: k // 2]] = random.uniform(2, 4, k // 2)
+                n_equal = k + 1 - k // 2 - len(edges)
+                scores[[*edges, *(2048 + random.permutation(3000)[:n_equal])]] = least
+                comparisons.append(_top_k(make, scores, k))
         return Run(comparisons)
 
-    return Case(f"v4 top-k: each of {k} counts", run)
+    return Case(f"v4 top-k: {k}, and one more that is equal", run)
 
 
 _NARROW = Way(2, 2, 2)
