@@ -29,9 +29,8 @@ class After:
 
     ends: bool = False  # the turn is done; the model is not asked again
     added: str = ""  # follows the last result
-    retry: str | None = (
-        None  # the answer and its results are dropped, and the model is told this, if anything
-    )
+    # The answer and its results are dropped, and the model is told this, if anything.
+    retry: str | None = None
 
 
 GO_ON, END = After(), After(ends=True)

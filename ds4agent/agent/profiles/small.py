@@ -179,7 +179,7 @@ class SmallGuide:
             problem = problem or verification.spoiled(path, view.text(path) or "")
             if problem:
                 return problem, (path,)
-        if self._is_change and not self._changed:
+        if not self._changed:
             return f"{written[0]} is as it was before: nothing has changed.", written
         return self._run_commands(view), self._repairable(view, written)
 
