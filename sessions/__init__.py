@@ -19,6 +19,7 @@
 ``journal_writer`` appending to one, and what reaches the disk when
 ``journal_state``  a state and its journal put together
 ``session_file``   one session from all of its files
+``checkpoint_files`` a checkpoint and its facts written together
 ``store``          save, load, list, delete
 ``keeper``         one open conversation: appends, and folds them into its checkpoint
 ``fork``           a second conversation in the same bytes
@@ -35,6 +36,7 @@
 __all__ = [
     "budget",
     "checkpoint",
+    "checkpoint_files",
     "codecs",
     "errors",
     "export_file",

@@ -87,7 +87,7 @@ class PrefixIndex:
             and known.ctx <= ctx
             and quant_bits in (0, known.quant_bits)
         ]
-        digests = _digests_at(prompt, {known.match.text_bytes for known in fitting})
+        digests = digests_at(prompt, {known.match.text_bytes for known in fitting})
         found = [k.match for k in fitting if digests[k.match.text_bytes] == k.text_sha1]
         return sorted(found, key=lambda m: (m.text_bytes, m.tokens), reverse=True)
 
@@ -147,8 +147,8 @@ def _read(identifier: str, path: Path, stamp: tuple[int, int, int]) -> _Known | 
         )
 
 
-def _digests_at(prompt: bytes, lengths: set[int]) -> dict[int, bytes]:
-    """Hash every beginning of ``prompt`` that has one of these lengths, reading it once."""
+def digests_at(prompt: bytes, lengths: set[int]) -> dict[int, bytes]:
+    """Hash every beginning of ``prompt`` that has one of these lengths, reading it once (SHA-1)."""
     digests, running, at = {}, hashlib.sha1(), 0
     view = memoryview(prompt)
     for length in sorted(lengths):

@@ -11,7 +11,6 @@ broken is ever deleted.
 """
 
 import contextlib
-import hashlib
 import os
 import re
 import time
@@ -19,7 +18,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from engine.state import SessionState
-from sessions import checkpoint, folder, journal, marks, session_file, side_file, system_slots
+from sessions import (
+    checkpoint,
+    checkpoint_files,
+    folder,
+    journal,
+    marks,
+    session_file,
+    side_file,
+    system_slots,
+)
 from sessions.checkpoint import Checkpoint, ForeignFile
 from sessions.errors import CheckpointError, ChecksumError
 from sessions.identity import (
@@ -31,9 +39,8 @@ from sessions.identity import (
 from sessions.kvc import Reason
 from sessions.locks import SessionLock, folder_lock
 from sessions.record import DamagedFile, SavedFile, SessionMeta, SessionRecord
-from sessions.safe_file import make_folder, plain_errors, staged, sync_folder
+from sessions.safe_file import make_folder, plain_errors, sync_folder
 from sessions.session_file import LIST_HINT, Restored
-from sessions.state_digest import StateDigest
 from sessions.streams import Progress
 
 _PREFIX = re.compile(r"[0-9a-f]{1,40}")
@@ -88,41 +95,18 @@ class SessionStore:
         identifier = session_id(title_bytes, created_at)
         path = folder.session_path(self.folder, identifier)
         with plain_errors("save the session", path):
-            make_folder(self.folder)
-            with staged(path) as main, staged(side_file.path_for(path)) as side:
-                # A payload that does not tell whose it is has no checksum either.
-                digest = StateDigest()
-                written = checkpoint.write(
-                    main.file,
-                    state,
-                    text,
-                    reason=reason,
-                    created_at=created_at,
-                    last_used=int(self._clock()),
-                    title=title_bytes,
-                    progress=progress,
-                    digest=digest,
-                )
-                main.finish()
-                is_plain = not written.summary().fingerprint
-                checksum = digest.hexdigest() if is_plain else ""
-                own_stamp = session_file.stamp(written)
-                with folder_lock(self.folder):
-                    folder.remove_leftovers(self.folder)
-                    stamps = (own_stamp, *session_file.stamps_at(path))
-                    facts = side_file.SideFile(
-                        meta,
-                        state.fingerprint,
-                        stamps,
-                        checksum,
-                        hashlib.sha256(text).hexdigest() if is_plain else "",
-                        created_at,
-                    )
-                    side.file.write(facts.pack())
-                    side.finish()
-                    side.publish()
-                    main.publish()
-        return SavedFile(path, identifier, written.envelope.file_bytes, own_stamp)
+            return checkpoint_files.write(
+                path,
+                identifier,
+                state,
+                text,
+                meta=meta,
+                reason=reason,
+                created_at=created_at,
+                last_used=int(self._clock()),
+                title=title_bytes,
+                progress=progress,
+            )
 
     def load(self, id_prefix: str) -> tuple[SessionState, SessionRecord]:
         """Read a conversation, with its journal, and verify every byte; see ``restore``."""

@@ -17,13 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.state import SessionState
-from sessions import checkpoint, kvc, session_file, side_file
+from sessions import checkpoint, checkpoint_files, kvc, session_file, side_file
 from sessions.errors import CheckpointError
 from sessions.folder import SUFFIX
 from sessions.locks import folder_lock
 from sessions.record import SavedFile, SessionMeta
-from sessions.safe_file import make_folder, plain_errors, staged
-from sessions.state_digest import StateDigest
+from sessions.safe_file import plain_errors
 
 PREFIX = "sysprompt-"
 # Each project's instructions make another prompt. A slot costs some 25 MB for a small model.
@@ -46,29 +45,19 @@ def save_slot(folder: Path, state: SessionState, text: bytes, now: int) -> Saved
     """
     path = slot_path(folder, state.fingerprint, text)
     with plain_errors("save the system prompt", path):
-        make_folder(folder)
-        with staged(path) as file, staged(side_file.path_for(path)) as side:
-            digest = StateDigest()
-            written = checkpoint.write(
-                file.file,
-                state,
-                text,
-                reason=kvc.Reason.AGENT_SYSTEM,
-                created_at=now,
-                last_used=now,
-                digest=digest,
-            )
-            n_bytes = written.envelope.file_bytes
-            file.finish()
-            stamps = (session_file.stamp(written),)
-            facts = side_file.SideFile(SessionMeta(), state.fingerprint, stamps, digest.hexdigest())
-            side.file.write(facts.pack())
-            side.finish()
-            with folder_lock(folder):
-                side.publish()
-                file.publish()
-                _remove_oldest(folder)
-    return SavedFile(path, path.stem.removeprefix(PREFIX), n_bytes)
+        saved = checkpoint_files.write(
+            path,
+            path.stem.removeprefix(PREFIX),
+            state,
+            text,
+            meta=SessionMeta(),
+            reason=kvc.Reason.AGENT_SYSTEM,
+            created_at=now,
+            last_used=now,
+        )
+        with folder_lock(folder):
+            _remove_oldest(folder)
+    return saved
 
 
 def load_slot(

@@ -7,7 +7,6 @@ sampled tool calls of a conversation lie behind its state (KTM) and are read at 
 
 import contextlib
 import dataclasses
-import hashlib
 import logging
 import os
 import threading
@@ -19,13 +18,11 @@ from queue import Queue
 from ds4agent.errors import explain
 from engine.chat.replay import CallReplay
 from engine.state import ModelInfo, SessionState
-from sessions import budget, checkpoint, folder, kvc, prefix_lookup, session_file, side_file
+from sessions import budget, checkpoint_files, folder, kvc, prefix_lookup
 from sessions.errors import CheckpointError
 from sessions.identity import text_id
-from sessions.locks import folder_lock
 from sessions.record import SessionMeta
-from sessions.safe_file import make_folder, open_regular, plain_errors, staged
-from sessions.state_digest import StateDigest
+from sessions.safe_file import open_regular, plain_errors
 from sessions.store import SessionStore
 
 _log = logging.getLogger(__name__)
@@ -169,48 +166,29 @@ class DiskCache:
 
     def _write(self, state: SessionState, text: bytes, reason: kvc.Reason) -> None:
         path = folder.session_path(self._path, text_id(text))
-        calls = self._replay.entries(text)
         now = int(self._clock())
         with plain_errors("save a checkpoint", path):
-            make_folder(self._path)
-            with staged(path) as main, staged(side_file.path_for(path)) as side:
-                digest = StateDigest()
-                written = checkpoint.write(
-                    main.file,
-                    state,
-                    text,
-                    reason=reason,
-                    created_at=now,
-                    last_used=now,
-                    tool_map=calls,
-                    digest=digest,
-                )
-                n_bytes = written.envelope.file_bytes
-                if n_bytes + -(-n_bytes // _HEADROOM) > self._budget:
-                    raise CheckpointError(
-                        f"one has {n_bytes} bytes, the whole folder may have {self._budget}",
-                        "Start the server with more --kv-disk-space-mb.",
-                    )
-                self._make_room(n_bytes)
-                main.finish()
-                facts = side_file.SideFile(
-                    SessionMeta(model=self._info.name),
-                    state.fingerprint,
-                    (session_file.stamp(written),),
-                    digest.hexdigest(),
-                    hashlib.sha256(text).hexdigest(),
-                    now,
-                )
-                side.file.write(facts.pack())
-                side.finish()
-                with folder_lock(self._path):
-                    folder.remove_leftovers(self._path)
-                    side.publish()
-                    main.publish()
+            saved = checkpoint_files.write(
+                path,
+                text_id(text),
+                state,
+                text,
+                meta=SessionMeta(model=self._info.name),
+                reason=reason,
+                created_at=now,
+                last_used=now,
+                tool_map=self._replay.entries(text),
+                make_room=self._make_room,
+            )
         self.n_saved[reason.name.lower()] = self.n_saved.get(reason.name.lower(), 0) + 1
-        self.n_bytes += n_bytes
+        self.n_bytes += saved.n_bytes
 
     def _make_room(self, n_bytes: int) -> None:
+        if n_bytes + -(-n_bytes // _HEADROOM) > self._budget:
+            raise CheckpointError(
+                f"one has {n_bytes} bytes, the whole folder may have {self._budget}",
+                "Start the server with more --kv-disk-space-mb.",
+            )
         plan = budget.plan(self._store, self._budget - n_bytes, self._clock())
         victims = [entry for entry in plan.victims if not entry.is_session]
         budget.carry_out(self._store, victims, lambda entry, why: _log.warning(why))

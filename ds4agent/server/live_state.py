@@ -17,6 +17,7 @@ from ds4agent.server.prompt_tokens import Prompt, PromptRenderer, spelled
 from engine.chat.conversation import Conversation, Message
 from engine.errors import EngineError
 from engine.session import Session
+from sessions.prefix_lookup import digests_at
 
 _MAX_ALIASES = 400  # of one conversation: some hundred replies
 
@@ -182,8 +183,8 @@ class LiveState:
         return Plan(_common_tokens(live, tokens, at), tokens)
 
     def _through_alias(self, prompt: Prompt, live: Sequence[int]) -> Iterable[Plan]:
-        lengths = sorted({a.n_key for a in self._aliases if a.n_key <= len(prompt.key)})
-        digests = _digests_at(prompt.key, lengths)
+        lengths = {a.n_key for a in self._aliases if a.n_key <= len(prompt.key)}
+        digests = digests_at(prompt.key, lengths)
         found = [a for a in self._aliases if digests.get(a.n_key) == a.digest]
         if not found:
             return
@@ -245,12 +246,3 @@ def _common_length(a: bytes, b: bytes) -> int:
         else:
             high = middle
     return low
-
-
-def _digests_at(data: bytes, lengths: Sequence[int]) -> dict[int, bytes]:
-    digests, running, at = {}, hashlib.sha1(), 0
-    for length in lengths:
-        running.update(data[at:length])
-        digests[length] = running.copy().digest()
-        at = length
-    return digests
