@@ -3,8 +3,6 @@
 import contextlib
 import os
 import resource
-import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -225,22 +223,6 @@ def test_broken_file_in_a_read_only_folder_stays_and_is_reported(plain_folder: P
     with pytest.raises(ChecksumError, match="checksum"):
         store.load(saved.id)
     assert saved.path.read_bytes() == data
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    if not shutil.which("mount"):
-        pytest.skip("needs the program mount")
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount a file system")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", str(path)], check=True)
 
 
 def old_save_survives_a_full_disk(store: SessionStore, saved: SavedFile, message: str) -> None:
