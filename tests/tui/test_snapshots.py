@@ -66,6 +66,15 @@ async def test_screens_look_as_they_did(open_screen, monkeypatch, state, size, t
         check(HERE / f"{state}-{size[0]}x{size[1]}-{theme}.txt", snapshot(app))
 
 
+@pytest.mark.parametrize("state", ["conversation", "approval"])
+async def test_wide_screens_show_diffs_side_by_side(open_screen, monkeypatch, state):
+    monkeypatch.setenv("TEXTUAL_THEME", THEMES["dark"])
+    async with open_screen(*STATES[state], size=(160, 40)) as (app, worker, pilot):
+        await until_shown(pilot, *AWAITED[state], " │ +")
+        await pilot.pause(0.1)
+        check(HERE / f"{state}-160x40-dark.txt", snapshot(app))
+
+
 @pytest.mark.parametrize(
     ("state", "theme"), [("conversation", "dark"), ("approval", "light"), ("working", "dark")]
 )

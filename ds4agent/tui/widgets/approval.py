@@ -16,12 +16,13 @@ from textual.widgets import Input, Static
 from ds4agent.events import ApprovalNeeded
 from ds4agent.plain import one_line as shortened
 from ds4agent.tui.plain import count, one_line, visible
-from ds4agent.tui.widgets.diff import diff_content
+from ds4agent.tui.widgets.diff_sides import diff_for_screen
 
 GUARD_S = 0.4  # no key answers this soon after the panel appears
 _PAUSE_S = 0.25  # nor this soon after a key that came during the guard
 
 _SHARE_OF_SCREEN = 0.65  # so that what led to the question stays in sight
+_CELLS_AROUND_DETAIL = 11  # margins, frame, paddings, the scroll bar
 _ROWS_AROUND = 7  # frame, title, gaps, the line about what is hidden, choices
 _RULE_WIDTH = 40  # characters of the rule that "always" remembers
 
@@ -102,6 +103,7 @@ class ApprovalPanel(Vertical, can_focus=True):
         self._rule = ""
         self._is_writing_rule = False
         self._guarded_until = 0.0
+        self._question: ApprovalNeeded | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(id="approval-title", markup=False)
@@ -123,13 +125,10 @@ class ApprovalPanel(Vertical, can_focus=True):
         )
         self._rule = question.rule
         self._label_choices()
-        parts = [Content(visible(question.detail))] if question.detail else []
-        if question.diff:
-            parts.append(diff_content(_without_header(visible(question.diff))))
-        text = self.query_one("#approval-text", Static)
-        text.update(Content("\n").join(parts))
+        self._question = question
+        self._show_detail()
         detail = self._detail
-        detail.display = bool(parts)
+        detail.display = bool(question.detail or question.diff)
         detail.scroll_home(animate=False)
         self.fit(self.screen.size.height)
         self._reason.display = False
@@ -139,6 +138,18 @@ class ApprovalPanel(Vertical, can_focus=True):
         self._guarded_until = time.monotonic() + GUARD_S
         self.display = True
         self.focus()
+
+    def _show_detail(self) -> None:
+        """Show the whole command, or the diff as it fits the screen."""
+        question = self._question
+        if question is None:
+            return
+        parts = [Content(visible(question.detail))] if question.detail else []
+        if question.diff:
+            text = _without_header(visible(question.diff))
+            cells = self.screen.size.width
+            parts.append(diff_for_screen(text, cells, cells - _CELLS_AROUND_DETAIL))
+        self.query_one("#approval-text", Static).update(Content("\n").join(parts))
 
     def _count_hidden(self) -> None:
         """Say how much of the question is out of sight: a yes is a yes to all of it."""
@@ -155,6 +166,8 @@ class ApprovalPanel(Vertical, can_focus=True):
         self.call_after_refresh(self._count_hidden)
 
     def on_resize(self) -> None:
+        if self.display:
+            self._show_detail()
         self.fit(self.screen.size.height)
         self._label_choices()
         self._select(self._selected)

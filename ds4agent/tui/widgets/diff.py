@@ -27,21 +27,27 @@ def diff_content(diff: str, limit: int | None = None, path: str = "") -> Content
         limit: lines.
         path: the name of the file tells the language; without one code has no colours of its own.
     """
-    language = _language(path)
     all_lines = diff.rstrip("\n").split("\n")
     lines = all_lines if limit is None else all_lines[:limit]
+    parts = styled_lines(lines, path)
+    hidden = len(all_lines) - len(lines)
+    if hidden:
+        parts.append(Content.styled(f"▸ {count(hidden, 'more line')}", "dim"))
+    return Content("\n").join(parts)
+
+
+def styled_lines(lines: list[str], path: str = "") -> list[Content]:
+    """Return the lines of a unified diff with styles; ``path`` tells the language."""
+    language = _language(path)
     changed = _changed_words(lines)
-    parts: list[Content] = []
+    styled: list[Content] = []
     for idx, line in enumerate(lines):
         spans = [Span(0, len(line), _line_style(line))]
         if language and line[:1] in ("+", "-", " "):
             spans = [*_code_spans(line[1:], language), *_side_spans(line)]
         spans += [Span(start, end, _CHANGED[line[0]]) for start, end in changed.get(idx, ())]
-        parts.append(Content(line, spans=spans))
-    hidden = len(all_lines) - len(lines)
-    if hidden:
-        parts.append(Content.styled(f"▸ {count(hidden, 'more line')}", "dim"))
-    return Content("\n").join(parts)
+        styled.append(Content(line, spans=spans))
+    return styled
 
 
 def diff_totals(diff: str) -> str:

@@ -13,10 +13,12 @@ from textual.widgets import Static
 
 from ds4agent.tui.plain import count, one_line, printable
 from ds4agent.tui.widgets import diff
+from ds4agent.tui.widgets.diff_sides import WIDER_THAN, diff_for_screen
 
 LIVE_LINES = 5  # of the arguments while they are written, and of the output while it runs
 _LIVE_CHARS = 1_000
 _KEPT_CHARS = 64_000  # live output kept until the result replaces it
+_INDENT_CELLS = 2
 _FAILED_LINES = 6  # of a failed call's output stay visible when folded
 
 
@@ -62,6 +64,7 @@ class ToolCard(Static, can_focus=True):
     def __init__(self, call: Call) -> None:
         self.call = call
         self.is_open = False
+        self._cells = self._screen_cells = 0  # of the card and of the screen; 0 before the layout
         # Never ``update`` before the mount: Textual would miss the change of height that follows.
         super().__init__(self._drawn(), classes="block tool-card", markup=False)
 
@@ -125,6 +128,13 @@ class ToolCard(Static, can_focus=True):
             event.stop()
             self.action_toggle_fold()
 
+    def on_resize(self) -> None:
+        before = (self._cells, self._screen_cells)
+        self._cells, self._screen_cells = self.content_size.width, self.app.size.width
+        if self.call.diff and (self._cells, self._screen_cells) != before:
+            if max(before[1], self._screen_cells) > WIDER_THAN:
+                self.update(self._drawn())
+
     # --- drawing ---------------------------------------------------------------------------------
 
     def _drawn(self) -> Content:
@@ -164,10 +174,7 @@ class ToolCard(Static, can_focus=True):
     def _folded(self) -> list[Content]:
         call = self.call
         if call.diff:
-            shown = diff.diff_content(
-                diff.clean_diff(call.diff), diff.FOLD_LINES, diff.diff_path(call.diff)
-            )
-            return [*_shift(shown), *self._failure()]
+            return [*self._diff(diff.FOLD_LINES), *self._failure()]
         if call.state is CallState.FAILED:
             return self._failure()
         lines = call.output.strip("\n").split("\n")
@@ -176,6 +183,11 @@ class ToolCard(Static, can_focus=True):
         if len(lines) == 1 and len(lines[0]) <= 100:
             return [Content.styled(_indent(lines[0]), "dim")]
         return [Content.styled(f"  ▸ {count(len(lines), 'line')}", "dim")]
+
+    def _diff(self, limit: int | None = None) -> list[Content]:
+        text, path = diff.clean_diff(self.call.diff), diff.diff_path(self.call.diff)
+        cells = self._cells - _INDENT_CELLS
+        return _shift(diff_for_screen(text, self._screen_cells, cells, limit, path))
 
     def _failure(self) -> list[Content]:
         call = self.call
@@ -192,8 +204,7 @@ class ToolCard(Static, can_focus=True):
         call = self.call
         parts: list[Content] = []
         if call.diff:
-            path = diff.diff_path(call.diff)
-            parts += _shift(diff.diff_content(diff.clean_diff(call.diff), path=path))
+            parts += self._diff()
         elif call.arguments:
             parts.append(Content.styled(_indent(call.arguments), "dim"))
         if call.output.strip():
