@@ -8,14 +8,12 @@ From float32 that works where the value is a float16, which rows of this program
 programs keep more bits in some of them: those pieces are cast, which rounds to the nearest.
 """
 
-import contextlib
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
 from sessions.state_digest import StateDigest
+from sessions.streams import Aside
 
 _WORTH_A_THREAD = 1 << 14  # values; fewer take less time than handing them over
 _UP, _DOWN = np.float32(2.0**112), np.float32(2.0**-112)
@@ -85,38 +83,24 @@ class Narrower:
     def __init__(self, digest: StateDigest | None = None) -> None:
         self._digest = digest
         self.bad: list[str] = []
-        self._pool: ThreadPoolExecutor | None = None
-        self._pending: deque[tuple[str, Future[bool]]] = deque()
+        self._aside = Aside("ds4-narrow")
         self._scratch = np.empty(0, np.float32)
 
     def submit(self, name: str, values: np.ndarray, out: np.ndarray) -> None:
         """Narrow now or soon, in order; ``values`` must stay as they are until ``settle``."""
         # In order: who settles all but the last three may use the memory of the fourth again.
-        if self._pending or values.size >= _WORTH_A_THREAD:
-            with contextlib.suppress(RuntimeError):  # no more threads for this process
-                if self._pool is None:
-                    self._pool = ThreadPoolExecutor(1, thread_name_prefix="ds4-narrow")
-                self._pending.append((name, self._pool.submit(self._narrow, values, out)))
-                return
-            self.settle()
-        if not self._narrow(values, out):
-            self.bad.append(name)
+        is_short = values.size < _WORTH_A_THREAD
+        self._aside.submit(self._narrow, name, values, out, is_short=is_short)
 
     def settle(self, most_pending: int = 0) -> None:
         """Wait until no more than the last so many are to be done."""
-        while len(self._pending) > most_pending:
-            name, future = self._pending.popleft()
-            if not future.result():
-                self.bad.append(name)
+        self._aside.settle(most_pending)
 
     def close(self) -> None:
         """Finish, and end the thread."""
-        self.settle()
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        self._aside.close()
 
-    def _narrow(self, values: np.ndarray, out: np.ndarray) -> bool:
+    def _narrow(self, name: str, values: np.ndarray, out: np.ndarray) -> None:
         if self._scratch.size < values.size:
             self._scratch = np.empty(values.size, np.float32)
         narrowed = narrow(values, out, self._scratch)
@@ -124,4 +108,5 @@ class Narrower:
             self._digest.update_rows(out)
         elif self._digest is not None:
             self._digest.update_odd_rows(values)
-        return narrowed.is_finite
+        if not narrowed.is_finite:
+            self.bad.append(name)

@@ -44,6 +44,47 @@ class Digest(Protocol):
     def hexdigest(self) -> str: ...
 
 
+class Aside:
+    """Calls made one after the other in a thread of its own; its memory is the caller's business.
+
+    What a call raises is raised by the ``settle`` that waits for it.
+    """
+
+    def __init__(self, thread_name: str) -> None:
+        self._thread_name = thread_name
+        self._pool: ThreadPoolExecutor | None = None
+        self._pending: deque[Future[None]] = deque()
+
+    def submit(self, call: Callable[..., None], *arguments: object, is_short: bool = False) -> None:
+        """Make a call now or soon, in order. A short one is made at once if nothing is pending."""
+        if self._pending or not is_short:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix=self._thread_name)
+            try:
+                self._pending.append(self._pool.submit(call, *arguments))
+                return
+            except RuntimeError:  # no more threads for this process: then it takes longer
+                self.settle()
+                # The call is queued there all the same, and a later thread would make it again.
+                self._pool.shutdown(wait=False, cancel_futures=True)
+                self._pool = None
+        call(*arguments)
+
+    def settle(self, most_pending: int = 0) -> None:
+        """Wait until no more than the last so many calls are to be made."""
+        while len(self._pending) > most_pending:
+            self._pending.popleft().result()
+
+    def close(self) -> None:
+        """Finish, and end the thread."""
+        try:
+            self.settle()
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
+                self._pool = None
+
+
 class BackgroundDigest:
     """Hashes in a thread of its own, in the order of the updates.
 
@@ -52,27 +93,16 @@ class BackgroundDigest:
 
     def __init__(self, digest: Digest) -> None:
         self._digest = digest
-        self._pool: ThreadPoolExecutor | None = None
-        self._pending: deque[Future[None]] = deque()
+        self._aside = Aside("ds4-hash")
 
     def update(self, data: bytes | memoryview, /) -> None:
         """Hash bytes, now or soon."""
-        if not self._pending and len(data) < _INLINE_BYTES:
-            self._digest.update(data)
-            return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="ds4-hash")
-        self.settle(_MOST_PENDING - 1)
-        try:
-            self._pending.append(self._pool.submit(self._digest.update, data))
-        except RuntimeError:  # no more threads for this process: then it takes longer
-            self.settle()
-            self._digest.update(data)
+        self._aside.settle(_MOST_PENDING - 1)
+        self._aside.submit(self._digest.update, data, is_short=len(data) < _INLINE_BYTES)
 
     def settle(self, most_pending: int = 0) -> None:
         """Wait until no more than the last so many updates are to be hashed."""
-        while len(self._pending) > most_pending:
-            self._pending.popleft().result()
+        self._aside.settle(most_pending)
 
     def digest(self) -> bytes:
         """Return the digest of everything."""
@@ -86,10 +116,7 @@ class BackgroundDigest:
 
     def close(self) -> None:
         """End the thread. The digest can still be asked for."""
-        self.settle()
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        self._aside.close()
 
 
 class WatchedFile:
