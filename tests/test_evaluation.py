@@ -139,7 +139,7 @@ def test_runner_tells_why_a_task_failed(tmp_path) -> None:
 def test_runner_ends_a_task_that_takes_too_long(tmp_path) -> None:
     (task,) = read_tasks(TASKS, "02_create")
     runner = Runner(
-        lambda *_: scripted_engine(["words " * 2000], delay_s=0.01),
+        lambda *_: scripted_engine(["".join(f"word {i} " for i in range(1200))], delay_s=0.01),
         _sandbox,
         tmp_path,
         SamplingOptions(temperature=0),

@@ -25,6 +25,11 @@ def call(name: str, **arguments: Any) -> str:
     return f"<tool_call>\n{body}\n</tool_call>"
 
 
+def words(n: int) -> str:
+    """A long answer that does not repeat itself."""
+    return "".join(f"word {i} " for i in range(n))
+
+
 class Rig:
     """One worker and everything it has told so far."""
 

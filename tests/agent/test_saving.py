@@ -15,7 +15,7 @@ from ds4agent.requests import Compact, New, Rewind, Save, Start, Submit
 from engine.chat.format import User
 from sessions import checkpoint, journal
 from sessions.store import SessionStore
-from tests.agent.conftest import DEADLINE_S, call
+from tests.agent.conftest import DEADLINE_S, call, words
 from tests.agent.test_forks_and_rewinds import forget_rows
 
 REPLIES = [call("read", path="notes.txt"), "It says alpha.", "Second.", "Third.", "Fourth.", "5."]
@@ -69,7 +69,7 @@ def test_a_turn_costs_what_is_new(open_rig, tmp_path) -> None:
 def test_a_result_is_on_the_disk_before_the_model_goes_on(open_rig, tmp_path) -> None:
     """Killed in the middle of the answer, the conversation has its call and the result."""
     folder, at_kill = tmp_path / "kv", tmp_path / "killed"
-    rig = open_rig([REPLIES[0], "word " * 300], delay_s=0.003, store_folder=folder)
+    rig = open_rig([REPLIES[0], words(300)], delay_s=0.003, store_folder=folder)
     rig.ready()
     rig.send(Submit("what is in notes.txt?"))
     rig.wait(TextDelta, lambda event: "word" in event.text)
@@ -326,7 +326,7 @@ def test_what_comes_after_a_compaction_and_after_one_that_failed_is_kept(
     open_rig, tmp_path
 ) -> None:
     folder = tmp_path / "kv"
-    long = "word " * 400
+    long = words(250)
     rig = open_rig([long, "Second.", "A summary of all the words that were said.", "Third."],
                    store_folder=folder)  # fmt: skip
     rig.ready()

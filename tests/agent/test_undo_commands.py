@@ -12,7 +12,7 @@ from ds4agent.events import DiffShown, FilesRestored, Notice, Phase, PhaseChange
 from ds4agent.permissions.rules import Verdict
 from ds4agent.requests import Mode, Redo, Rewind, ShowDiff, Start, Submit, Undo
 from engine.chat.format import HistoryItem
-from tests.agent.conftest import call
+from tests.agent.conftest import call, words
 from tools.base import Access
 
 REPLIES = [
@@ -76,7 +76,7 @@ def test_file_the_person_changed_is_left_and_named(open_rig, workspace) -> None:
 
 
 def test_undo_waits_for_the_end_of_a_turn(open_rig) -> None:
-    rig = open_rig(["word " * 200], delay_s=0.01)
+    rig = open_rig([words(100)], delay_s=0.01)
     rig.ready()
     rig.send(Submit("talk"))
     rig.wait(PhaseChanged, lambda event: event.phase is Phase.GENERATING)

@@ -24,7 +24,7 @@ from ds4agent.permissions.rules import OwnedRule, Rule, Verdict
 from ds4agent.requests import Answer, Compact, Load, Mode, New, SetMode, Start, Submit
 from engine.chat.dsml_parser import DsmlParser
 from engine.chat.format import Thinking, ToolSpec
-from tests.agent.conftest import call
+from tests.agent.conftest import call, words
 
 LONG = " ".join(f"Line {n} of the work is done." for n in range(90))
 SUMMARY = "Goal: mend both files. Done: a.py. Now: b.py, line 3. Next: run the tests."
@@ -285,7 +285,7 @@ def test_wish_37_rules_by_tool_path_and_command(open_rig, workspace) -> None:
 
 
 def test_wish_46_what_was_typed_survives_an_interrupt(open_rig) -> None:
-    rig = open_rig(["words " * 400, "About the second thing."], delay_s=0.003)
+    rig = open_rig([words(250), "About the second thing."], delay_s=0.003)
     rig.ready()
     rig.send(Submit("first"))
     rig.wait(TextDelta)
@@ -299,7 +299,7 @@ def test_wish_46_what_was_typed_survives_an_interrupt(open_rig) -> None:
 
 
 def test_wish_50_an_interrupt_is_obeyed_within_a_token(open_rig) -> None:
-    rig = open_rig(["words " * 2000], delay_s=0.01)
+    rig = open_rig([words(1200)], delay_s=0.01)
     rig.ready()
     rig.send(Submit("talk"))
     rig.wait(TextDelta)

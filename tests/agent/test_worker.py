@@ -25,7 +25,7 @@ from ds4agent.events import (
 from ds4agent.requests import ListSessions, Load, Mode, New, Quit, Save, Start, Submit
 from engine.errors import ModelFileError
 from sessions.identity import session_id
-from tests.agent.conftest import DEADLINE_S, call
+from tests.agent.conftest import DEADLINE_S, call, words
 from tests.fakes.scripted_model import scripted_engine
 
 REPLIES = [call("read", path="notes.txt"), "It says alpha.", "Second answer.", "Third answer."]
@@ -278,7 +278,7 @@ def test_save_that_failed_keeps_its_id_for_the_next_try(open_rig, tmp_path) -> N
 
 
 def test_quit_mid_turn_saves_the_partial_answer(open_rig, tmp_path) -> None:
-    rig = open_rig(["word " * 400, "Fine."], delay_s=0.005, store_folder=tmp_path / "kv")
+    rig = open_rig([words(250), "Fine."], delay_s=0.005, store_folder=tmp_path / "kv")
     rig.ready()
     rig.send(Submit("go"))
     rig.wait(TextDelta)
@@ -286,7 +286,7 @@ def test_quit_mid_turn_saves_the_partial_answer(open_rig, tmp_path) -> None:
     assert rig.of(TurnEnded)[0].outcome is Outcome.INTERRUPTED
     assert rig.seen[-1] == closed and rig.seen[-2] == PhaseChanged(Phase.CLOSED)
     again = open_rig(
-        ["word " * 400, "Fine."], store_folder=tmp_path / "kv", start=Start(closed.resume_id)
+        [words(250), "Fine."], store_folder=tmp_path / "kv", start=Start(closed.resume_id)
     )
     history = again.ready().history
     assert history[-1].role == "assistant"
