@@ -44,13 +44,10 @@ from ds4agent.readable import age, count, one_line, short_count, visible
 from ds4agent.record.record import Record
 from ds4agent.requests import Answer, Mode, Quit, SetMode, Submit, Trust
 from ds4agent.screen_requests import Copy, Export, ScreenRequest, ShowHelp, TellMode, What
+from ds4agent.screen_rules import BUSY, GUARD_S, QUIT_AGAIN_S, next_mode, text_to_copy
 
-GUARD_S = 0.4  # a line that comes this soon after a question was not meant for it
-QUIT_AGAIN_S = 2.0
 _HISTORY_SHOWN = 12  # entries of an opened conversation
 _LISTED = 15  # saved conversations
-_CYCLE = {Mode.PLAN: Mode.ASK, Mode.ASK: Mode.AUTO, Mode.AUTO: Mode.PLAN}
-_BUSY = {Phase.PREFILL, Phase.GENERATING, Phase.TOOL, Phase.APPROVAL, Phase.COMPACTING}
 _KEYS = (
     ("Enter", "send; while the model is busy: queue"),
     ("Ctrl+C", "interrupt, else clear the line, else quit (twice)"),
@@ -108,7 +105,7 @@ class InlineSession:
     @property
     def is_running(self) -> bool:
         """True while there is something to interrupt."""
-        return self._is_in_turn or self.phase in _BUSY
+        return self._is_in_turn or self.phase in BUSY
 
     @property
     def is_asking(self) -> bool:
@@ -172,7 +169,7 @@ class InlineSession:
 
     def next_mode(self) -> None:
         """Shift+Tab: the next of plan, ask and auto."""
-        self._worker.send(SetMode(_CYCLE[self._mode or Mode.PLAN]))
+        self._worker.send(SetMode(next_mode(self._mode)))
 
     def _answer(self, line: str) -> None:
         word, _, reason = line.partition(" ")
@@ -230,21 +227,10 @@ class InlineSession:
                 )
 
     def _copy_to_clipboard(self, what: What) -> None:
-        from ds4agent.record.markdown import to_markdown
-
-        match what:
-            case What.CODE:
-                text = self.record.last_code()
-            case What.ALL:
-                entries = self.record.entries
-                text = to_markdown(entries, self.record.title) if entries else ""
-            case _:
-                text = self.record.last_answer()
-        if not text:
-            raise UsageError("there is nothing to copy yet")
+        text, name = text_to_copy(self.record, what)
         if not self._copy(text):
             raise UsageError("this terminal has no clipboard", "/export writes a file.")
-        self._paper.notice(f"Copied {count(len(text), 'character')}")
+        self._paper.notice(f"Copied the {name}: {count(len(text), 'character')}")
 
     # --- from the worker -------------------------------------------------------------------------
 

@@ -3,20 +3,17 @@
 Read in this order: ``app`` (composition and keys), ``feed`` (worker queue to event batches),
 ``controller`` (events to widget calls), ``own_commands`` (what the screen does by itself: help,
 copy, export, colours, settings), ``slash`` and ``keys``, then the files of ``widgets``. Behind the
-composer stand ``completion`` with ``file_index`` and ``fuzzy``, ``input_history``, ``paste``,
-``external_editor`` and ``own_shell``. ``plain`` cleans untrusted text, ``clipboard`` and ``notify``
+composer stand ``ds4agent.completion``, ``input_history``, ``paste``, ``external_editor`` and
+``own_shell``. ``plain`` cleans untrusted text, ``clipboard`` and ``notify``
 talk to the terminal, ``markdown``, ``theme`` and ``app.tcss`` are the looks.
 """
 
 __all__ = [
     "app",
     "clipboard",
-    "completion",
     "controller",
     "external_editor",
     "feed",
-    "file_index",
-    "fuzzy",
     "input_history",
     "keys",
     "markdown",

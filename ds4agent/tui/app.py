@@ -16,8 +16,9 @@ from ds4agent.config import Config
 from ds4agent.ending import SAVE_WAIT_S, Ending
 from ds4agent.errors import UsageError, explain
 from ds4agent.events import Closed, Phase, TrustNeeded
-from ds4agent.requests import Answer, Load, Mode, Quit, SetMode, Submit, TakeBackQueued
+from ds4agent.requests import Answer, Load, Quit, SetMode, Submit, TakeBackQueued
 from ds4agent.screen_requests import ScreenRequest
+from ds4agent.screen_rules import QUIT_AGAIN_S, next_mode
 from ds4agent.tui import theme
 from ds4agent.tui.controller import Controller
 from ds4agent.tui.feed import REMOTE_REPAINT_S, REPAINT_S, EventFeed, Worker
@@ -33,9 +34,7 @@ from ds4agent.tui.widgets.suggestions import Suggestions
 from ds4agent.tui.widgets.transcript import Transcript
 from ds4agent.tui.widgets.trust_dialog import NOT_NOW, TrustDialog
 
-QUIT_AGAIN_S = 2.0  # the second press of Ctrl+C must come within this time
 _REPAINT_AFTER_S = 0.4  # tmux tells a new size up to 0.25 s after it holds
-_CYCLE = {Mode.PLAN: Mode.ASK, Mode.ASK: Mode.AUTO, Mode.AUTO: Mode.PLAN}
 
 
 class AgentApp(ScreenCommands):
@@ -280,7 +279,7 @@ class AgentApp(ScreenCommands):
 
     def action_cycle_mode(self) -> None:
         mode = self._status_line.status.mode
-        self._worker.send(SetMode(_CYCLE[mode or Mode.PLAN]))
+        self._worker.send(SetMode(next_mode(mode)))
 
     def action_toggle_folds(self) -> None:
         if not (self._composer.has_focus and self._composer.unfold()):

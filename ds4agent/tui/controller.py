@@ -42,6 +42,7 @@ from ds4agent.events import (
     TurnEnded,
     TurnStarted,
 )
+from ds4agent.screen_rules import BUSY, TakingBack
 from ds4agent.tui.plain import count
 from ds4agent.tui.widgets.answer import Answer
 from ds4agent.tui.widgets.approval import ApprovalPanel
@@ -57,8 +58,6 @@ from ds4agent.tui.widgets.tool_card import Call, CallState, ToolCard
 from ds4agent.tui.widgets.transcript import Transcript
 from ds4agent.tui.widgets.user_message import UserMessage
 
-_BUSY = {Phase.PREFILL, Phase.GENERATING, Phase.TOOL, Phase.APPROVAL, Phase.COMPACTING}
-
 
 class Controller:
     """Keeps what the screen must know of the worker, and applies batches of its events."""
@@ -73,7 +72,7 @@ class Controller:
         self._stream: Answer | ThinkingBlock | None = None  # what the model writes right now
         self._cards: dict[str, ToolCard] = {}  # calls of the running turn
         self._turn_began = 0.0  # time.monotonic(), seconds
-        self._taking_back = ""
+        self._taking_back = TakingBack()
         self.phase = Phase.LOADING
         self.session_id = ""
         self.resume_id = ""
@@ -83,16 +82,14 @@ class Controller:
     @property
     def is_running(self) -> bool:
         """True while there is something to interrupt."""
-        return self.phase in _BUSY or self._turn_began > 0
+        return self.phase in BUSY or self._turn_began > 0
 
     def take_back(self, text: str = "") -> bool:
         """Remember that a queued message was asked for, "" the newest; see ``QueueChanged``.
 
         False when there is none: it was delivered between the key and this call.
         """
-        if self._queue.texts:
-            self._taking_back = text or self._queue.texts[-1]
-        return bool(self._queue.texts)
+        return self._taking_back.ask(self._queue.texts, text)
 
     async def say(self, text: str, level: str = "info") -> None:
         """Show a line that is no part of the conversation."""
@@ -295,10 +292,9 @@ class Controller:
             await self._delivered(event.text)
 
     async def _delivered(self, text: str) -> None:
-        wanted = self._taking_back
-        if wanted and text.endswith(wanted) and self._composer.text == wanted:
+        wanted = self._taking_back.was_delivered(text)
+        if wanted and self._composer.text == wanted:
             self._composer.set_text("")  # it was delivered before it could be taken back
-        self._taking_back = ""
         await self._add(UserMessage(text))
 
     async def _turn_ended(self, event: TurnEnded) -> None:
@@ -326,12 +322,11 @@ class Controller:
         self._app.notifier.turn_ended(took_s, self._app.app_focus, self._app.record.title)
 
     def _queue_changed(self, event: QueueChanged) -> None:
-        wanted, before = self._taking_back, self._queue.texts
+        wanted = self._taking_back.came_back(self._queue.texts, event.texts)
         self._queue.show(event.texts)
         self._composer.has_queue = bool(event.texts)
         self._status.status.n_queued = len(event.texts)
-        is_taken = before.count(wanted) == event.texts.count(wanted) + 1
-        if wanted and is_taken and len(event.texts) == len(before) - 1 and not self._composer.text:
+        if wanted and not self._composer.text:
             self._composer.set_text(wanted)
 
     async def _saved(self, event: Saved) -> None:

@@ -17,6 +17,8 @@ from textual.binding import Binding
 from textual.widgets import OptionList
 
 from ds4agent.commands import CommandTable
+from ds4agent.completion.file_index import FileIndex
+from ds4agent.completion.suggest import Completer
 from ds4agent.config import Config
 from ds4agent.errors import UsageError, explain
 from ds4agent.events import PermissionEntry, SessionPreview, SessionsFound
@@ -33,11 +35,10 @@ from ds4agent.screen_requests import (
     TellMode,
     What,
 )
+from ds4agent.screen_rules import text_to_copy
 from ds4agent.tui import theme
 from ds4agent.tui.clipboard import copy
-from ds4agent.tui.completion import Completer
 from ds4agent.tui.feed import Worker
-from ds4agent.tui.file_index import FileIndex
 from ds4agent.tui.input_history import InputHistory
 from ds4agent.tui.keys import KEYS
 from ds4agent.tui.notify import Notifier
@@ -144,18 +145,7 @@ class ScreenCommands(App[int]):
         return f"Wrote {one_line(str(export(self.record, path, self._folder)))}"
 
     def _copy(self, what: What) -> str:
-        from ds4agent.record.markdown import to_markdown
-
-        match what:
-            case What.CODE:
-                text, name = self.record.last_code(), "block of code"
-            case What.ALL:
-                text, name = to_markdown(self.record.entries, self.record.title), "conversation"
-                text = text if self.record.entries else ""
-            case _:
-                text, name = self.record.last_answer(), "answer"
-        if not text:
-            raise UsageError(f"there is no {name} to copy yet")
+        text, name = text_to_copy(self.record, what)
         copy(self, text)
         return f"Copied the {name}: {count(len(text), 'character')}"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ds4agent.completion.file_index import FileIndex, walk
+from ds4agent.completion.fuzzy import best, rank
 from ds4agent.tui import input_history
-from ds4agent.tui.file_index import FileIndex, walk
-from ds4agent.tui.fuzzy import best, rank
 from ds4agent.tui.input_history import InputHistory
 
 

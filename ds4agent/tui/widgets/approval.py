@@ -15,10 +15,10 @@ from textual.widgets import Input, Static
 
 from ds4agent.events import ApprovalNeeded
 from ds4agent.plain import one_line as shortened
+from ds4agent.screen_rules import GUARD_S
 from ds4agent.tui.plain import count, one_line, visible
 from ds4agent.tui.widgets.diff_sides import diff_for_screen
 
-GUARD_S = 0.4  # no key answers this soon after the panel appears
 _PAUSE_S = 0.25  # nor this soon after a key that came during the guard
 
 _SHARE_OF_SCREEN = 0.65  # so that what led to the question stays in sight

@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import TextArea
 
+from ds4agent.completion.suggest import Completer, Suggestion, earlier, mention_at
 from ds4agent.errors import UsageError, explain
-from ds4agent.tui.completion import Completer, Suggestion, earlier, mention_at
 from ds4agent.tui.input_history import LIMIT, InputHistory
 from ds4agent.tui.paste import FoldedPastes
 from ds4agent.tui.plain import one_line, printable

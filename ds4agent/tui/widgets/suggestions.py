@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from ds4agent.tui.completion import Suggestion
+from ds4agent.completion.suggest import Suggestion
 from ds4agent.tui.plain import one_line
 from ds4agent.tui.theme import NOTE
 

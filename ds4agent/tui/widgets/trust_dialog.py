@@ -15,9 +15,9 @@ from textual.widgets import Static
 
 from ds4agent.events import TrustNeeded
 from ds4agent.requests import Trust
+from ds4agent.screen_rules import GUARD_S
 from ds4agent.tui.plain import one_line
 
-GUARD_S = 0.4  # no key answers this soon after the dialog appears
 _PAUSE_S = 0.25  # nor this soon after a key that came during the guard
 
 NOT_NOW = Trust(False, is_remembered=False)

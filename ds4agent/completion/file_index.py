@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ds4agent.tui.fuzzy import best, subsequence
-from ds4agent.tui.plain import printable
+from ds4agent.completion.fuzzy import best, subsequence
+from ds4agent.readable import printable
 
 if TYPE_CHECKING:
     from tools.grep_walk import IgnoreRule
@@ -67,6 +67,11 @@ class FileIndex:
             target=self._read, args=(folder, on_read), name="file-index", daemon=True
         )
         self._thread.start()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the names that are being read, but not for ever."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
 
     def find(self, query: str, limit: int = 8) -> list[Entry]:
         """Return what fits best; without a query, what was changed last."""

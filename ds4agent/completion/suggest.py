@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ds4agent.commands import CommandTable
-from ds4agent.tui.file_index import FileIndex
-from ds4agent.tui.fuzzy import best, rank
-from ds4agent.tui.plain import one_line
+from ds4agent.completion.file_index import FileIndex
+from ds4agent.completion.fuzzy import best, rank
+from ds4agent.readable import one_line
 
 _MOST = 8  # suggestions at once
 _MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]*)|(?P<bare>[^\s"]*))\Z')
