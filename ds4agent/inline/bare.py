@@ -45,6 +45,9 @@ class BareLines:
         """There is no clipboard."""
         return False
 
+    def edit(self, text: str, instead_of: str) -> None:
+        """The line is the terminal's own: nothing can be put into it."""
+
     def _follow(self, session: InlineSession, wake: int) -> None:
         while not session.is_closed:
             was_asking = session.is_asking

@@ -10,31 +10,39 @@ from collections.abc import Callable, Iterable
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import to_plain_text
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from ds4agent.commands import CommandTable
+from ds4agent.completion.file_index import FileIndex
+from ds4agent.completion.suggest import Completer as Sources
+from ds4agent.completion.suggest import mention_at
 from ds4agent.inline.session import InlineSession
 from ds4agent.late_worker import Worker
 from ds4agent.readable import printable
 
+_FILES_WAIT_S = 1.0  # for the names of files; in a huge tree the next Tab finds them
 _REDRAW_S = 0.1  # the line below is drawn at most ten times a second
 
 
-class SlashCompleter(Completer):
-    """Completes the name of a command."""
+class LineCompleter(Completer):
+    """Completes commands, their arguments, and files behind an @: what every screen knows."""
 
-    def __init__(self, table: CommandTable) -> None:
-        self._table = table
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
-        word = document.text_before_cursor
-        if not word.startswith("/") or any(char.isspace() for char in word):
-            return
-        for entry in self._table.completions(word):
-            yield Completion(f"/{entry.name}", -len(word), entry.usage, entry.help)
+        """Runs in a thread of its own: the names of files may have to be read first."""
+        text, cursor = document.text, document.cursor_position
+        if mention_at(text, cursor) is not None:
+            self._sources.files.refresh(lambda: None)
+            self._sources.files.wait(_FILES_WAIT_S)
+        for found in self._sources.suggest(text, cursor):
+            if found.end == cursor:
+                yield Completion(found.text, found.start - cursor, found.label, found.note)
 
 
 class Editor:
@@ -60,8 +68,9 @@ class Editor:
             self._line = PromptSession(
                 message=lambda: session.prompt,
                 bottom_toolbar=lambda: self._toolbar(),
-                completer=SlashCompleter(self._commands),
+                completer=LineCompleter(Sources(self._commands, FileIndex(session.folder))),
                 complete_while_typing=False,
+                complete_in_thread=True,
                 history=InMemoryHistory(),
                 key_bindings=self._bindings(),
                 enable_suspend=True,
@@ -93,6 +102,16 @@ class Editor:
         output.write_raw(f"\x1b]52;c;{encoded}\x07")
         output.flush()
         return True
+
+    def edit(self, text: str, instead_of: str) -> None:
+        """Put a text into the line if this is what stands there. From any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._replace, text, instead_of)
+
+    def _replace(self, text: str, instead_of: str) -> None:
+        buffer = self._line.default_buffer
+        if buffer.text == instead_of:
+            buffer.document = Document(text, len(text))
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -137,6 +156,14 @@ class Editor:
             buffer = event.current_buffer
             if not self._session.ctrl_c(bool(buffer.text)):
                 buffer.reset()
+
+        @Condition
+        def has_queue() -> bool:
+            return not self._line.default_buffer.text and self._session.n_queued > 0
+
+        @keys.add("up", filter=has_queue)
+        def _(event: KeyPressEvent) -> None:
+            self._session.take_back()
 
         @keys.add("s-tab")
         def _(event: KeyPressEvent) -> None:

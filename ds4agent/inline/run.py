@@ -57,7 +57,9 @@ def run_inline(
             for note in on_trusted():
                 page.notice(note, "warning")
 
-        return InlineSession(worker, page, commands, copy=lines.copy, on_trusted=trusted)
+        return InlineSession(
+            worker, page, commands, copy=lines.copy, edit=lines.edit, on_trusted=trusted
+        )
 
     with Ending(worker):
         try:

@@ -42,14 +42,24 @@ from ds4agent.inline.paper import Paper
 from ds4agent.late_worker import Worker
 from ds4agent.readable import age, count, one_line, short_count, visible
 from ds4agent.record.record import Record
-from ds4agent.requests import Answer, Mode, Quit, SetMode, Submit, Trust
+from ds4agent.requests import Answer, Mode, Quit, SetMode, Submit, TakeBackQueued, Trust
 from ds4agent.screen_requests import Copy, Export, ScreenRequest, ShowHelp, TellMode, What
-from ds4agent.screen_rules import BUSY, GUARD_S, QUIT_AGAIN_S, next_mode, text_to_copy
+from ds4agent.screen_rules import (
+    BUSY,
+    GUARD_S,
+    QUIT_AGAIN_S,
+    TakingBack,
+    next_mode,
+    text_to_copy,
+)
 
 _HISTORY_SHOWN = 12  # entries of an opened conversation
 _LISTED = 15  # saved conversations
 _KEYS = (
     ("Enter", "send; while the model is busy: queue"),
+    ("Up, Down", "what was sent; Up on an empty line takes a queued message back"),
+    ("Tab", "take the suggestion: a command, its argument, a file behind @"),
+    ("Shift+Tab", "next mode: plan, ask, auto"),
     ("Ctrl+C", "interrupt, else clear the line, else quit (twice)"),
     ("Ctrl+D", "save and quit, on an empty line"),
 )
@@ -68,6 +78,7 @@ class InlineSession:
         commands: CommandTable,
         *,
         copy: Callable[[str], bool] = lambda text: False,
+        edit: Callable[[str, str], object] = lambda text, instead_of: None,
         on_trusted: Callable[[], object] = lambda: None,
     ) -> None:
         """Prepare.
@@ -77,12 +88,15 @@ class InlineSession:
             paper: what is printed on.
             commands: what a slash knows.
             copy: puts a text on the clipboard; False where there is none.
+            edit: puts a text into the line, if its second argument is what stands there.
             on_trusted: called when the folder is trusted.
         """
         self._worker = worker
         self._paper = paper
         self._commands = commands
         self._copy = copy
+        self._edit = edit
+        self._taking_back = TakingBack()
         self._on_trusted = on_trusted
         self._lock = threading.RLock()
         self._question: ApprovalNeeded | TrustNeeded | None = None
@@ -91,7 +105,7 @@ class InlineSession:
         self._is_quitting = False
         self._is_in_turn = False
         self._progress = ""
-        self._n_queued = 0
+        self._queued: tuple[str, ...] = ()
         self._mode: Mode | None = None
         self._model = ""
         self._began = 0.0
@@ -113,6 +127,15 @@ class InlineSession:
         return self._question is not None
 
     @property
+    def n_queued(self) -> int:
+        """How many messages wait for the model."""
+        return len(self._queued)
+
+    def folder(self) -> Path:
+        """The folder that the agent works in."""
+        return Path(self.record.cwd or ".")
+
+    @property
     def prompt(self) -> str:
         """What stands in front of the line."""
         match self._question:
@@ -127,8 +150,8 @@ class InlineSession:
         parts = [self._mode.value if self._mode else "", one_line(self._model)]
         doing = "ready" if self.phase is Phase.IDLE else self.phase.value
         parts.append(f"{doing} {self._progress}".strip())
-        if self._n_queued:
-            parts.append(f"{self._n_queued} queued")
+        if self._queued:
+            parts.append(f"{self.n_queued} queued")
         if self._quit_armed_at and time.monotonic() - self._quit_armed_at < QUIT_AGAIN_S:
             parts.append("Ctrl+C again to quit")
         tail = one_line(self._paper.unfinished[-400:])
@@ -166,6 +189,11 @@ class InlineSession:
         """Save and end."""
         self._is_quitting = True
         self._worker.send(Quit())
+
+    def take_back(self) -> None:
+        """Up on an empty line: the newest queued message comes back to be edited."""
+        if self._taking_back.ask(self._queued):
+            self._worker.send(TakeBackQueued())
 
     def next_mode(self) -> None:
         """Shift+Tab: the next of plan, ask and auto."""
@@ -219,7 +247,7 @@ class InlineSession:
             case Export(path):
                 from ds4agent.record.export import export
 
-                written = export(self.record, path, Path(self.record.cwd or "."))
+                written = export(self.record, path, self.folder())
                 self._paper.notice(f"Wrote {one_line(str(written))}")
             case _:
                 raise UsageError(
@@ -291,9 +319,7 @@ class InlineSession:
             case Notice():
                 paper.notice(event.text, event.level)
             case QueueChanged(texts):
-                if len(texts) > self._n_queued:
-                    paper.notice(f"queued: {one_line(texts[-1])}")
-                self._n_queued = len(texts)
+                self._queue_changed(texts)
             case Saved() if not event.automatic:
                 paper.notice(f"Saved {event.session_id[:8]}: {count(event.tokens, 'token')}")
             case SessionList():
@@ -312,9 +338,19 @@ class InlineSession:
             case _ if type(event).__name__ == "TrustDecided" and event.trusted:
                 self._on_trusted()
 
+    def _queue_changed(self, texts: tuple[str, ...]) -> None:
+        before, self._queued = self._queued, texts
+        if len(texts) > len(before):
+            self._paper.notice(f"queued: {one_line(texts[-1])}")
+        if back := self._taking_back.came_back(before, texts):
+            self._paper.notice(f"taken back: {one_line(back)}")
+            self._edit(back, "")
+
     def _delivered(self, text: str) -> None:
         """Print a message, unless it is what was typed just above."""
-        if self._typed[-1:] != [text] or self._n_queued:
+        if wanted := self._taking_back.was_delivered(text):
+            self._edit("", wanted)  # it was delivered before it could be taken back
+        if self._typed[-1:] != [text] or self._queued:
             self._paper.message(text)
         self._typed.clear()
 

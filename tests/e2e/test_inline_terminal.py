@@ -48,3 +48,30 @@ def test_type_approve_interrupt_resume(
         terminal.type("/quit")
         terminal.press("Enter")
         terminal.wait_for("exit=0")
+
+
+def test_tab_finds_a_file_and_up_takes_a_queued_message_back(
+    tmp_path: Path, isolated_home: Path
+) -> None:
+    work = tmp_path / "project"
+    work.mkdir()
+    (work / "parser.py").write_text("x = 1\n", encoding="utf-8")
+    command = scripted(tmp_path, [LONG, "Done."], "--inline", delay_s=0.005)
+    with Terminal(command, work, environment(isolated_home)) as terminal:
+        terminal.wait_for("type a message")
+        terminal.type("look at @pars")
+        terminal.press("Tab")
+        terminal.wait_for("> look at @parser.py")
+        terminal.press("Enter")
+        terminal.wait_for("generating")
+        terminal.type("and then")
+        terminal.press("Enter")
+        terminal.wait_for("queued: and then", "1 queued")
+        terminal.press("Up")
+        terminal.wait_for("taken back: and then", "> and then")
+        terminal.wait_gone("1 queued")
+        terminal.press("C-c")
+        terminal.wait_for("Interrupted")
+        terminal.press("C-c")  # clears the line
+        terminal.press("C-d")
+        terminal.wait_for("exit=0", "--resume")

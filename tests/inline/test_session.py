@@ -3,8 +3,12 @@
 import io
 
 import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
 
 from ds4agent.commands import CommandTable
+from ds4agent.completion.file_index import FileIndex
+from ds4agent.completion.suggest import Completer as Sources
 from ds4agent.events import (
     ApprovalNeeded,
     Closed,
@@ -24,22 +28,23 @@ from ds4agent.events import (
     Usage,
 )
 from ds4agent.inline.blocks import BlockCutter
+from ds4agent.inline.editor import LineCompleter
 from ds4agent.inline.paper import Paper, RichPaper
 from ds4agent.inline.session import GUARD_S, InlineSession
 from ds4agent.inline.terminal import is_bare
-from ds4agent.requests import Answer, Mode, Quit, SetMode, Submit, Trust
+from ds4agent.requests import Answer, Mode, Quit, SetMode, Submit, TakeBackQueued, Trust
 from tests.tui.fake_worker import FakeWorker, ready
 
 QUESTION = ApprovalNeeded("call-1", "bash", "bash: ls", "ls", "", False, "bash(=ls)")
 
 
 class Inline:
-    def __init__(self, rich: bool = False) -> None:
+    def __init__(self, rich: bool = False, **options) -> None:
         self.out = io.StringIO()
         self.worker = FakeWorker()
         self.copied: list[str] = []
         paper = RichPaper(self.out, width=60) if rich else Paper(self.out)
-        self.session = InlineSession(self.worker, paper, CommandTable(), copy=self._copy)
+        self.session = InlineSession(self.worker, paper, CommandTable(), copy=self._copy, **options)
         self.take(ready(), PhaseChanged(Phase.IDLE))
 
     def _copy(self, text: str) -> bool:
@@ -232,3 +237,56 @@ def test_dumb_terminals_are_bare():
     assert is_bare({})
     assert not is_bare({"TERM": "xterm-256color"})
     assert not is_bare({"TERM": "no-such-terminal"})
+
+
+class Line:
+    text = ""
+
+    def edit(self, text: str, instead_of: str) -> None:
+        if self.text == instead_of:
+            self.text = text
+
+
+def test_a_queued_message_is_taken_back_to_be_edited():
+    line = Line()
+    inline = Inline(edit=line.edit)
+    inline.take(TurnStarted("go"), PhaseChanged(Phase.GENERATING))
+    inline.session.take_back()
+    assert not inline.worker.commands  # there is nothing
+    inline.take(QueueChanged(("one",)), QueueChanged(("one", "two")))
+    inline.session.take_back()
+    assert inline.worker.commands == [TakeBackQueued()]
+    assert not line.text
+    inline.take(QueueChanged(("one",)))
+    assert line.text == "two"
+    assert "1 queued" in inline.session.status()
+    assert "taken back: two" in inline.text
+
+
+def test_a_queued_message_that_was_delivered_first_does_not_stay_in_the_line():
+    line = Line()
+    inline = Inline(edit=line.edit)
+    inline.take(TurnStarted("go"), QueueChanged(("one",)))
+    inline.session.take_back()
+    inline.take(QueueChanged(()), TurnStarted("one"))
+    assert line.text == ""
+    inline.take(QueueChanged(("two",)), QueueChanged(()))
+    assert line.text == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "applied"),
+    [
+        ("/sav", ["/save"]),
+        ("/mode p", ["/mode plan"]),
+        ("see @par", ["see @parser.py "]),
+        ("see @nope", []),
+    ],
+)
+def test_tab_completes_what_the_full_screen_completes(tmp_path, text, applied):
+    (tmp_path / "parser.py").write_text("", encoding="utf-8")
+    (tmp_path / "lexer.py").write_text("", encoding="utf-8")
+    completer = LineCompleter(Sources(CommandTable(), FileIndex(lambda: tmp_path)))
+    document = Document(text, len(text))
+    found = list(completer.get_completions(document, CompleteEvent(completion_requested=True)))
+    assert [text[: len(text) + each.start_position] + each.text for each in found] == applied
