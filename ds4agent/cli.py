@@ -11,9 +11,8 @@ from typing import Any, NoReturn
 from ds4agent import paths
 from ds4agent.config import Config, load_config, show
 from ds4agent.errors import ConfigError, UsageError, explain, is_expected
-from ds4agent.headless import FORMATS, run_headless
 from ds4agent.requests import Mode, Start
-from ds4agent.run_settings import RunRequest, run_settings
+from ds4agent.run_settings import FORMATS, RunRequest, run_settings
 
 _SUBCOMMANDS = ("config", "doctor", "eval", "models", "prompt", "sandbox", "sessions")
 _DEVICES = ("auto", "metal", "cuda", "cpu", "mlx-cpu")
@@ -87,6 +86,14 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}. See {self.prog} --help.\n")
 
 
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for: that reads the installed packages."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        sys.stdout.write(f"ds4-agent {_version()}\n")
+        parser.exit()
+
+
 # --- the agent ----------------------------------------------------------------------------------
 
 
@@ -99,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("start_prompt", nargs="?", metavar="PROMPT", help="first message")
-    parser.add_argument("--version", action="version", version=f"ds4-agent {_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.add_argument(
         "-p",
         "--prompt",
@@ -207,6 +214,8 @@ def _agent(args: argparse.Namespace, open_engine: Callable[..., Any] | None) -> 
         return AgentWorker(open_engine, run.agent, start, run.project, events)
 
     if is_headless:
+        from ds4agent.headless import run_headless
+
         worker = make_worker()
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(encoding="utf-8", errors="replace")

@@ -56,7 +56,6 @@ EXIT_CODES = {
     Outcome.REFUSED: 3,
     Outcome.INTERRUPTED: 130,
 }
-FORMATS = ("text", "json", "stream-json")
 USAGE_FIELDS = (
     "reused_tokens",
     "prefilled_tokens",
@@ -86,7 +85,7 @@ def run_headless(worker: Worker, prompt: str, output_format: str, out: TextIO, e
     Args:
         worker: not yet started.
         prompt: what to do.
-        output_format: one of ``FORMATS``.
+        output_format: one of ``run_settings.FORMATS``.
         out: answers and JSON.
         err: everything else.
     """

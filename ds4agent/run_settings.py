@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ds4agent.agent.project import UntrustedProject
     from ds4agent.agent.settings import AgentSettings
 
+FORMATS = ("text", "json", "stream-json")  # of the output without a screen; see ``headless``
+
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:

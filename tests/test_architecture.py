@@ -95,8 +95,24 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys; from ds4agent.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
-        "heavy = {'mlx', 'numpy', 'textual', 'rich', 'tokenizers'} & set(sys.modules)\n"
+        "heavy = {'mlx', 'numpy', 'textual', 'rich', 'tokenizers', 'importlib.metadata', "
+        "'ds4agent.events'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+def test_first_paint_imports_no_more_than_it_needs() -> None:
+    code = (
+        "import sys; import ds4agent.cli, ds4agent.late_worker, ds4agent.tui.app\n"
+        "later = {'mlx', 'numpy', 'markdown_it', 'pygments', 'prompt_toolkit', 'sqlite3', "
+        "'engine', 'sessions', 'tools', 'ds4agent.agent.worker', 'ds4agent.headless', "
+        "'ds4agent.tui.external_editor', 'ds4agent.tui.own_shell', "
+        "'ds4agent.tui.widgets.session_picker', 'ds4agent.tui.widgets.trust_dialog', "
+        "'ds4agent.tui.widgets.help_screen', 'ds4agent.tui.widgets.settings_screen', "
+        "'ds4agent.tui.widgets.permission_screen'} & set(sys.modules)\n"
+        "sys.exit(f'imported {later}' if later else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr

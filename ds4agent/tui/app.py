@@ -32,7 +32,6 @@ from ds4agent.tui.widgets.queue_preview import QueuePreview
 from ds4agent.tui.widgets.status_line import StatusLine
 from ds4agent.tui.widgets.suggestions import Suggestions
 from ds4agent.tui.widgets.transcript import Transcript
-from ds4agent.tui.widgets.trust_dialog import NOT_NOW, TrustDialog
 
 _REPAINT_AFTER_S = 0.4  # tmux tells a new size up to 0.25 s after it holds
 
@@ -208,6 +207,8 @@ class AgentApp(ScreenCommands):
 
     def ask_for_trust(self, question: TrustNeeded) -> None:
         """Ask whether what the folder brings takes effect."""
+        from ds4agent.tui.widgets.trust_dialog import NOT_NOW, TrustDialog  # few starts need it
+
         dialog = TrustDialog(question, self._composer.insert)
         self.push_screen(dialog, lambda answer: self._worker.send(answer or NOT_NOW))
 

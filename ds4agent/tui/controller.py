@@ -51,7 +51,6 @@ from ds4agent.tui.widgets.diff_block import DiffBlock
 from ds4agent.tui.widgets.history import recipes
 from ds4agent.tui.widgets.notice import NoticeLine
 from ds4agent.tui.widgets.queue_preview import QueuePreview
-from ds4agent.tui.widgets.session_picker import SessionPicker
 from ds4agent.tui.widgets.status_line import StatusLine
 from ds4agent.tui.widgets.thinking import ThinkingBlock
 from ds4agent.tui.widgets.tool_card import Call, CallState, ToolCard
@@ -337,6 +336,8 @@ class Controller:
             await self.say(f"Saved {short}: {count(event.tokens, 'token')}, {size}")
 
     def _pick_session(self, event: SessionList) -> None:
+        from ds4agent.tui.widgets.session_picker import SessionPicker  # few starts need it
+
         if isinstance(self._app.screen, SessionPicker):
             return
         picker = SessionPicker(event.sessions, self.session_id)

@@ -46,12 +46,12 @@ from ds4agent.tui.plain import count, one_line
 from ds4agent.tui.widgets.approval import ApprovalPanel
 from ds4agent.tui.widgets.composer import Composer
 from ds4agent.tui.widgets.queue_preview import QueuePreview
-from ds4agent.tui.widgets.session_picker import SessionPicker
 from ds4agent.tui.widgets.status_line import StatusLine
 from ds4agent.tui.widgets.suggestions import Suggestions
 
 if TYPE_CHECKING:
     from ds4agent.tui.own_shell import OwnShell, ShellResult
+    from ds4agent.tui.widgets.session_picker import SessionPicker
 
 AT_ONCE = ("theme", "motion", "mouse", "notify", "notify_after")  # settings that hold at once
 
@@ -274,21 +274,27 @@ class ScreenCommands(App[int]):
     def on_permission_screen_edited(self, event: Any) -> None:
         self._worker.send(EditPermissions(event.action, event.rule))
 
-    def on_session_picker_preview_wanted(self, event: SessionPicker.PreviewWanted) -> None:
+    def on_session_picker_preview_wanted(self, event: "SessionPicker.PreviewWanted") -> None:
         self._worker.send(PreviewSession(event.session_id))
 
-    def on_session_picker_search_wanted(self, event: SessionPicker.SearchWanted) -> None:
+    def on_session_picker_search_wanted(self, event: "SessionPicker.SearchWanted") -> None:
         self._worker.send(SearchSessions(event.words))
 
     def show_found(self, event: SessionsFound) -> None:
         """Show what a search found in the list that asked for it."""
-        if isinstance(self.screen, SessionPicker):
-            self.screen.show_found(event.words, event.ids)
+        if (picker := self._picker) is not None:
+            picker.show_found(event.words, event.ids)
 
     def show_preview(self, event: SessionPreview) -> None:
         """Show the end of a conversation in the list that asked for it."""
-        if isinstance(self.screen, SessionPicker):
-            self.screen.show_preview(event.session_id, event.text)
+        if (picker := self._picker) is not None:
+            picker.show_preview(event.session_id, event.text)
+
+    @property
+    def _picker(self) -> "SessionPicker | None":
+        from ds4agent.tui.widgets.session_picker import SessionPicker
+
+        return self.screen if isinstance(self.screen, SessionPicker) else None
 
     # --- what the app provides -------------------------------------------------------------------
 
