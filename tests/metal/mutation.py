@@ -32,7 +32,7 @@ from tests.metal.mutants import Mutant, mutants
 
 HARMLESS = Path(__file__).with_name("harmless_mutants.toml")
 TIMEOUT_S = 4.0  # a launch takes milliseconds
-N_LAUNCHES = 12  # that a mutant is run on, at most
+N_LAUNCHES = 16  # that a mutant is run on, at most
 # How a mutant can be found, in the order of trial: build and order of lanes.
 WAYS = tuple(
     way

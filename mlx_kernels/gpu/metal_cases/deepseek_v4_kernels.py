@@ -201,7 +201,7 @@ _NARROW = Way(2, 2, 2)
 CASES = (
     rows_case(19, 11, 1312, _NARROW, "two simdgroups, three steps, several turns"),
     rows_case(9, 0, 96, Way(2, 1, 2), "bytes alone, a part of a step"),
-    rows_case(5, 3, 1024, Way(2, 1, 4), "whole steps"),
+    rows_case(3, 9, 1024, Way(2, 1, 4), "whole steps, two groups of halves"),
     parts_case(12, 1088, 2, Way(2, 1, 2)),
     attention_case(True, 50, 40),
     attention_case(False, 64, 37),
