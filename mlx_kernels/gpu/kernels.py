@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 
 from mlx_kernels.blocks import BLOCK
+from mlx_kernels.gpu.compiled_kernel import CompiledKernel
 from mlx_kernels.gpu.kernel_text import body_text, compact, only_format
 from mlx_kernels.gpu.planar import PLANES
 
@@ -208,9 +209,9 @@ class CudaKernels:
     def __init__(
         self, make: Callable[..., Callable[..., Any]] | None = None, max_blocks: int = MAX_BLOCKS
     ) -> None:
-        """``make``: in place of ``mx.fast.cuda_kernel``, which only exists with a GPU."""
-        self._make = make or mx.fast.cuda_kernel
-        self.are_lazy = make is None  # MLX's own: a launch only adds to a graph
+        """``make``: in place of ``CompiledKernel``, which only runs on a GPU."""
+        self._make = make or CompiledKernel
+        self.are_lazy = make is None  # on a GPU a launch only adds to a graph
         self._made: dict[tuple[str, int | None, int], Callable[..., Any]] = {}
         self.max_blocks = max_blocks
         self.n_multiprocessors = max(1, max_blocks // 4)
@@ -273,7 +274,6 @@ class CudaKernels:
 
     def _new(self, kernel: Kernel, type_id: int | None, shared_bytes: int) -> Callable[..., Any]:
         header, body = source_of(kernel, type_id)
-        # MLX keeps compiled texts by name: whatever changes a text is part of it.
         name = f"ds4_{kernel.name}"
         if type_id is not None:
             name += f"_{BLOCK[type_id].name.lower()}"

@@ -1,4 +1,4 @@
-"""Runs CUDA texts on the CPU: the signature of ``mx.fast.cuda_kernel``, NumPy arrays in and out."""
+"""Runs CUDA texts on the CPU: the signature of ``CompiledKernel``, NumPy arrays in and out."""
 
 import ctypes
 import hashlib
@@ -45,7 +45,7 @@ class EmulationError(Exception):
 
 
 class EmulatedKernel:
-    """A CUDA text, called like the object that ``mx.fast.cuda_kernel`` returns."""
+    """A CUDA text, called like a ``CompiledKernel``."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class EmulatedKernel:
         self._source = source
         self._header = header
         self._shared_memory = shared_memory
-        # MLX passes the shapes of those inputs whose name_shape the text uses.
+        # A text gets the shapes of those inputs whose name_shape it uses.
         self._shapes = [i for i, each in enumerate(input_names) if f"{each}_shape" in source]
 
     def __call__(
@@ -99,7 +99,7 @@ class EmulatedKernel:
         ]
 
     def _text(self, dtypes: Sequence[np.dtype], template: Sequence[tuple[str, int | bool]]) -> str:
-        """The text as a C++ file: template values inside the function, as MLX puts them."""
+        """The text as a C++ file: template values inside the function."""
         values = "".join(
             f"constexpr {'bool' if isinstance(value, bool) else 'int'} {name} = {int(value)};\n"
             for name, value in template

@@ -181,7 +181,7 @@ class DecodeKernels:
     def __init__(
         self, make: Callable[..., Callable[..., Any]], language: str, are_lazy: bool = False
     ) -> None:
-        """``make``: ``mx.fast.metal_kernel``, ``mx.fast.cuda_kernel`` or what stands in for it."""
+        """``make``: ``mx.fast.metal_kernel``, ``CompiledKernel`` or what stands in for it."""
         self.are_lazy = are_lazy
         self._make, self._language = make, language
         self._made: dict[str, Callable[..., Any]] = {}
