@@ -87,11 +87,12 @@ CLIENTS: dict[str, Callable[..., tuple[list[str], list[str]]]] = {
 }
 
 
-def environment(url: str, model: str, home: Path) -> dict[str, str]:
+def environment(url: str, model: str, home: Path, work: Path) -> dict[str, str]:
     """Return the variables of a client: a home of its own, and where the model is."""
     return {
         **{k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "OPENAI"))},
         "HOME": str(home),
+        "PWD": str(work),  # opencode believes it rather than the folder it runs in
         "CODEX_HOME": str(home / ".codex"),
         "XDG_DATA_HOME": str(home / "data"),
         "XDG_CONFIG_HOME": str(home / "config"),
@@ -148,7 +149,7 @@ def run_client(name: str, url: str, model: str, binary: Path, timeout_s: int) ->
                 done = subprocess.run(
                     command,
                     cwd=work,
-                    env=environment(url, model, home),
+                    env=environment(url, model, home, work),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
