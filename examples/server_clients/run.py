@@ -137,10 +137,8 @@ def grown(before: dict[str, float], after: dict[str, float], start: str) -> int:
 
 def run_client(name: str, url: str, model: str, binary: Path, timeout_s: int) -> None:
     """Run both turns and print what they cost."""
-    with tempfile.TemporaryDirectory() as folder:
-        home, work = Path(folder) / "home", Path(folder) / "work"
-        home.mkdir()
-        work.mkdir()
+    with tempfile.TemporaryDirectory() as settings, tempfile.TemporaryDirectory() as folder:
+        home, work = Path(settings), Path(folder)
         (work / "notes.txt").write_text(f"The secret word is {WORD}.\n", encoding="utf-8")
         turns = CLIENTS[name](url, model, context_length(url), home, binary)
         for number, command in enumerate(turns, 1):
